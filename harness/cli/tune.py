@@ -11,11 +11,13 @@ import typer
 
 from harness.benchmark.engines import HERE
 from harness.cli.options import ModelsOption, RunOptions, with_run_options
-from harness.cli.output import ForceOption, check_out, deliver, echo, format_table
+from harness.cli.output import ForceOption, check_out, deliver, echo
 from harness.cli.run import make_request
 
 if TYPE_CHECKING:
-    from harness.benchmark.tune.tune import Tuning
+    from collections.abc import Mapping
+
+    from harness.benchmark.tune.study import TunedModel
 
 EXAMPLES = """
 bench tune --models updown,transformer_base --trials 12
@@ -31,6 +33,7 @@ _NOT_OF_TRIALS = (
     "same_machine", "pretrained", "hub", "more_metrics", "clip", "bert",
     "instances", "cards", "allow_subset", "log",
 )  # fmt: skip
+_ENDS = {"finished": "", "pruned": "pruned", "failed": "diverged"}
 
 
 def tune(
@@ -40,13 +43,6 @@ def tune(
         str, typer.Option("--on", metavar="WHERE", help="Where trials are trained: here or ray[:HOST:PORT].")
     ] = HERE,
     trials: Annotated[int, typer.Option(min=1, help="Trainings of each model, the untuned one included.")] = 12,
-    finalists: Annotated[
-        int,
-        typer.Option(min=0, max=1000, help="Best trials that are trained again with further seeds, as the preset is."),
-    ] = 2,
-    seeds: Annotated[
-        int, typer.Option(min=1, max=1000, help="Further training seeds of the preset and each finalist.")
-    ] = 2,
     tune_width: Annotated[
         bool, typer.Option("--tune-width", help="Search the width too: half to twice d_model and d_ff.")
     ] = False,
@@ -77,34 +73,64 @@ def tune(
             from harness.benchmark.tune import tune as tuning
             from harness.config.tuning import WIDTHS, SearchSpace
         space = SearchSpace(width=WIDTHS if tune_width else (), stage=stage)
-        found = tuning.tune(request, reporter, trials=trials, finalists=finalists, seeds=seeds, space=space)
-    echo(_table(found))
-    for name, error in found.errors.items():
+        tuned = tuning.tune(request, reporter, trials=trials, space=space)
+    echo(_table(tuned.models), nl=False)
+    for name, error in tuned.errors.items():
         echo(f"{name} failed: {error}", err=True)
-    chosen = found.done
-    if export is not None and chosen:
+    if export is not None and tuned.done:
         words = ["bench", "tune", "--models", options.models, "--trials", f"{trials}", "--preset", options.preset]
         words += [word for setting in options.change or () for word in ("--set", setting)]
-        words += ["--finalists", f"{finalists}", "--seeds", f"{seeds}"]
         words += ["--tune-width"] if tune_width else []
         words += ["--stage", stage] if stage else []
-        deliver(tuning.exported(found, shlex.join(words)), export, "--export")
-        echo(f"values of {', '.join(chosen)}: {export}")
-    if len(chosen) < len(found.models):
+        deliver(tuning.exported(tuned, shlex.join(words)), export, "--export")
+        echo(f"values of {', '.join(tuned.done)}: {export}")
+    if len(tuned.done) < len(tuned.models):
         sys.exit(1)
 
 
-def _table(found: Tuning) -> str:
-    """A line a model; scores are points of validation CIDEr-D, means over seeds where there are several."""
-    header = ("Model", "Default", "Chosen", "Deviation", "Trials", "Pruned", "Failed", "Chosen values")
+def _table(models: Mapping[str, TunedModel]) -> str:
+    """A line a trial: validation CIDEr-D in points, factors of the preset's settings, and how it ended.
+
+    The first trial of a model is the preset as it is. The trial whose values are used is marked.
+    """
+    from reports.text.grid import Grid
+
+    header = ["Model", "Trial", "CIDEr-D", "Rate", "Dropout", "Warm-up", "Clip", ""]
+    with_width = any(trial.width is not None for model in models.values() for trial in model.trials)
+    if with_width:
+        header.insert(-1, "Width")
     rows = []
-    for name, model in found.models.items():
-        points = (model.default, model.best, model.deviation)
-        scores = ["-" if score is None else f"{100 * score:.1f}" for score in points]
-        counts = [str(model.count(state)) for state in ("finished", "pruned", "failed")]
-        values = "-" if model.best is None else model.values.describe()
-        rows.append((name, *scores, *counts, values if name in found.done else f"not done: {values}"))
-    return format_table(header, rows, "table")
+    for name, model in models.items():
+        used = model.used_trial()
+        for number, trial in enumerate(model.trials, start=1):
+            row = [
+                name if number == 1 else "",
+                f"{number}",
+                "-" if trial.score is None else f"{100 * trial.score:.1f}",
+                _factor(trial.learning_rate),
+                _factor(trial.dropout_scale),
+                "-" if trial.warmup is None else f"{100 * trial.warmup:.0f} %",
+                _limit(trial.clip_norm),
+                "used" if trial is used else _ENDS[trial.state],
+            ]
+            if with_width:
+                row.insert(-1, _factor(trial.width))
+            rows.append(row)
+        if not model.trials:
+            rows.append([name, *["-"] * (len(header) - 2), "failed"])
+    return Grid(header, rows, last=1).terminal()
+
+
+def _factor(value: float | None) -> str:
+    """A factor of the preset's setting; a dash where the preset's is kept."""
+    return "-" if value is None else f"x{value:.2f}"
+
+
+def _limit(clip_norm: float | None) -> str:
+    """The largest norm of gradients; 0 is no limit, and a dash the preset's."""
+    if clip_norm is None:
+        return "-"
+    return f"{clip_norm:g}" if clip_norm else "none"
 
 
 COMMAND = with_run_options(tune, _NOT_OF_TRIALS)

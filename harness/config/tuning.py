@@ -41,7 +41,7 @@ class Budget(Strict):
     """What every model's tuning may cost: `trials`, the untuned one and those that are stopped early too.
 
     `updates` are the most optimiser steps of one, in what is searched. After `startup_trials` the sampler learns from
-    scores, and some are stopped early. `finalists` are trained again as the preset is, on so many further `seeds`.
+    scores, and some are stopped early. In files of captionbench 1, `finalists` were trained again on `seeds` more.
     """
 
     omit_if_default: ClassVar[frozenset[str]] = frozenset({"finalists", "seeds"})
@@ -52,11 +52,6 @@ class Budget(Strict):
     seed: int = Field(0, ge=0)
     finalists: int = Field(0, ge=0)
     seeds: int = Field(0, ge=0)
-
-    @property
-    def further(self) -> int:
-        """Most trainings that follow the trials: those of the preset and the finalists on further seeds."""
-        return (self.finalists + 1) * self.seeds
 
 
 class TunedValues(Strict):
@@ -88,11 +83,19 @@ EndedAs = Literal["finished", "pruned", "failed"]
 
 
 class TunedTrial(TunedValues):
-    """A trial: its values, training seed and end, and its best validation CIDEr-D as a fraction, if it finished."""
+    """A trial: its values, training seed and end.
+
+    `score` is its best validation CIDEr-D as a fraction, the last one where it was pruned, None where it failed.
+    """
 
     state: EndedAs
     score: float | None = None
     seed: int = TRIAL_SEED
+
+    @property
+    def values(self) -> TunedValues:
+        """What it trained with."""
+        return TunedValues(**self.model_dump(exclude={"state", "score", "seed"}))
 
 
 class AppliedTuning(Strict):

@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from harness.benchmark.tune.study import Study, read_study, studies_folder
+from harness.benchmark.tune.study import journal_file, open_journal, tuned_trials
+from harness.config.tuning import TunedTrial
 from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
 from harness.utils.workspace import Workspace
 from results import Store
@@ -142,13 +143,18 @@ def test_two_devices_train_each_run(cluster: Any, tmp_path: Path) -> None:
     assert scores_and_captions(there) == scores_and_captions(here)
 
 
-def _trials(workspace: Path) -> dict[str, Study]:
-    """Of each model, all that its values depend on."""
-    return {file.stem: read_study(file) for file in studies_folder(Workspace(workspace)).glob("*.json")}
+def _trials(workspace: Path) -> dict[str, list[TunedTrial]]:
+    """Of each study, the trials that count."""
+    optuna = pytest.importorskip("optuna")
+    storage = open_journal(Workspace(workspace))
+    names = optuna.get_all_study_names(storage)
+    return {name: tuned_trials(optuna.load_study(study_name=name, storage=storage)) for name in names}
 
 
 def _finished_trials(workspace: Path) -> int:
-    return sum(trial.state == "finished" for study in _trials(workspace).values() for trial in study.trials)
+    if not journal_file(Workspace(workspace)).exists():
+        return 0
+    return sum(trial.state == "finished" for trials in _trials(workspace).values() for trial in trials)
 
 
 def test_a_tuning_whose_driver_is_killed(cluster: Any, tmp_path: Path) -> None:

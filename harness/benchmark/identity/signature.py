@@ -114,9 +114,10 @@ def _size(preset: Preset) -> str:
 
 
 def tuned_field(space: SearchSpace, budget: Budget, preset: Preset) -> str:
-    """How settings were tuned: trials, updates of each, finalists by further seeds, a digest of search and preset.
+    """How settings were tuned: trials, updates of each, and a digest of search and preset.
 
-    After a colon the one stage that was searched, where it was one alone.
+    After a colon the one stage that was searched, where it was one alone. Files of captionbench 1 may have finalists by
+    further seeds.
     """
     searched = [space.model_dump(mode="json"), budget.model_dump(mode="json"), keyed_preset(preset)]
     finals = f"+{budget.finalists}x{budget.seeds}" if budget.finalists else ""

@@ -1,19 +1,16 @@
-"""The study of one model: its trials in a JSON file of the workspace, what is trained next, and what was chosen.
+"""The study of one model: Optuna's trials in the workspace's journal, and what is chosen of them.
 
 `bench run` takes tuned values of the studies of a workspace, or of a file that `bench tune --export` wrote.
-
-A trial is in the file before it begins, so that one whose process was ended is done again with the same values, from
-its last checkpoint. Optuna draws the values, and keeps nothing.
 """
+
+from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from statistics import fmean, variance
-from typing import Self
+from typing import TYPE_CHECKING
 
-import numpy as np
 from pydantic import Field
 
 from harness.benchmark.context import RunContext
@@ -22,8 +19,7 @@ from harness.benchmark.rows import RequestedModel, plan_runs
 from harness.config.load import PRESETS, load_preset
 from harness.config.preset import Preset
 from harness.config.schedule import Stage, Strict
-from harness.config.tuning import TRIAL_SEED, Budget, EndedAs, SearchSpace, Tuned, TunedTrial, TunedValues, with_stages
-from harness.utils.atomic import write_text
+from harness.config.tuning import TRIAL_SEED, Budget, SearchSpace, Tuned, TunedTrial, TunedValues, with_stages
 from harness.utils.errors import BenchError
 from harness.utils.files import reason, shortened
 from harness.utils.hashing import digest
@@ -31,19 +27,26 @@ from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
 from harness.utils.yaml_value import load_bounded
 from results.errors import install_extra
-from results.files import read_model, read_text
+from results.files import read_text
 from results.records import RunSpec
-from results.statistics.architecture import t_quantile
-from results.statistics.significance import ALPHA
+
+if TYPE_CHECKING:
+    from optuna import Study, Trial
+    from optuna.storages import JournalStorage
+    from optuna.trial import FrozenTrial
 
 _MAX_CHARACTERS = 1_000_000
+DIVERGED = "diverged"
+"""The attribute of a failed trial whose loss was no number any more; its value is the reason."""
+DRAWN = "drawn"
+"""The attribute of a trial that has all of its parameters."""
 
 
 class TunedModel(Strict):
     """What a model's tuning came to; `trials` are those that ended.
 
-    Scores are validation CIDEr-D as fractions, means over seeds, None where no trial gave one. `deviation` is that over
-    seeds, pooled over the preset and the finalists; None with one seed.
+    Scores are validation CIDEr-D as fractions, None where no trial gave one. `deviation` is in files of captionbench 1
+    alone: over the seeds of its finalists.
     """
 
     values: TunedValues
@@ -52,159 +55,29 @@ class TunedModel(Strict):
     deviation: float | None = None
     trials: tuple[TunedTrial, ...]
 
-    def count(self, state: EndedAs) -> int:
-        """How many trials ended so."""
-        return sum(trial.state == state for trial in self.trials)
+    @classmethod
+    def of_trials(cls, trials: Sequence[TunedTrial]) -> TunedModel:
+        """Choose the values of the best finished trial, the first of equals; the first trial is the untuned preset.
 
-
-class Trial(Strict):
-    """A training of a model.
-
-    Attributes:
-        params: the point of the space that the sampler knows it by.
-        is_default: whether it trains the preset as it is, whatever the nearest point of the space is.
-        seed: of its training; that of further seeds is never pruned.
-        state: None before it has ended.
-    """
-
-    params: dict[str, float]
-    is_default: bool = False
-    seed: int = TRIAL_SEED
-    state: EndedAs | None = None
-    score: float | None = None
-    reported: Mapping[int, float] = {}
-    reason: str | None = None
-
-    @property
-    def values(self) -> TunedValues:
-        """What it trains with."""
-        return TunedValues() if self.is_default else TunedValues.of_params(self.params)
-
-    def said(self) -> str:
-        """How it ended, in words."""
-        if self.score is None:
-            return "diverged"
-        after = f"pruned after {[*self.reported][-1]} updates, " if self.state == "pruned" else ""
-        return f"{after}validation CIDEr-D {100 * self.score:.1f}"
-
-
-class Study(Strict):
-    """The trials of a model in their order, the last of which may not have ended; `label` is the signature's."""
-
-    label: str
-    budget: Budget
-    space: SearchSpace
-    trials: tuple[Trial, ...] = ()
-
-    @property
-    def done(self) -> bool:
-        """Whether all that the budget asks for has ended."""
-        return sum(trial.state is not None for trial in self.trials) >= self.budget.trials and not self._finals()
-
-    def begin(self, start: dict[str, float]) -> Self | None:
-        """The study with a trial at its end that has not ended; None where there is nothing left to do.
-
-        `start` is the point of the space that stands for the untuned preset, which is trained first.
+        Example:
+            >>> preset = TunedTrial(state="finished", score=0.5)
+            >>> faster = TunedTrial(learning_rate=2.0, state="finished", score=0.6)
+            >>> TunedModel.of_trials([preset, faster]).values
+            TunedValues(learning_rate=2.0, dropout_scale=None, warmup=None, clip_norm=None, width=None, then=())
         """
-        if self.trials and self.trials[-1].state is None:
-            return self
-        if not self.trials:
-            return self._with(Trial(params=start, is_default=True))
-        if sum(trial.seed == TRIAL_SEED for trial in self.trials) < self.budget.trials:
-            return self._with(Trial(params=self._draw()))
-        left = self._finals()
-        return self._with(left[0]) if left else None
-
-    def end(self, trial: Trial) -> Self:
-        """The study with its last trial as it ended."""
-        return self.model_copy(update={"trials": (*self.trials[:-1], trial)})
-
-    def _with(self, trial: Trial) -> Self:
-        return self.model_copy(update={"trials": (*self.trials, trial)})
-
-    def _draw(self) -> dict[str, float]:
-        """The next point, by Optuna's sampler; every other place keeps the preset's dropout."""
-        import optuna
-        from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
-        from optuna.trial import TrialState
-
-        states = {"finished": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": TrialState.FAIL}
-        space: dict[str, BaseDistribution] = {
-            "learning_rate": FloatDistribution(*self.space.learning_rate, log=True),
-            "dropout_scale": FloatDistribution(*self.space.dropout_scale),
-            "warmup": FloatDistribution(*self.space.warmup),
-            "clip_norm": CategoricalDistribution(self.space.clip_norm),
-        }
-        if self.space.width:
-            space["width"] = CategoricalDistribution(self.space.width)
-        optuna.logging.set_verbosity(optuna.logging.ERROR)
-        # A seed for each place: another process goes on with the numbers that an undisturbed one would draw.
-        seed = int(digest([self.budget.seed, len(self.trials)], 8), 16)
-        sampler = optuna.samplers.TPESampler(n_startup_trials=self.budget.startup_trials, seed=seed)
-        study = optuna.create_study(direction="maximize", sampler=sampler)
-        for trial in self.trials:
-            study.add_trial(
-                optuna.create_trial(
-                    state=states[trial.state or "failed"],
-                    value=trial.score,
-                    params=trial.params,
-                    distributions={name: space[name] for name in trial.params},
-                    intermediate_values=dict(trial.reported),
-                )
-            )
-        if len(self.trials) % 2 == 0:
-            del space["dropout_scale"]
-        return dict(study.ask(space).params)
-
-    def _finals(self) -> list[Trial]:
-        """What is to be trained again and is not yet: the preset and the best others, each with further seeds.
-
-        Nothing before all trials of the budget have ended, nor where none but the preset's has finished.
-        """
-        drawn = [trial for trial in self.trials if trial.seed == TRIAL_SEED]
-        if sum(trial.state is not None for trial in drawn) < self.budget.trials:
-            return []
-        finished = [trial for trial in drawn if trial.state == "finished"]
-        others = [trial for trial in finished if not trial.is_default]
-        best = sorted(others, key=lambda trial: -(trial.score or 0.0))[: self.budget.finalists]
-        again = [*(trial for trial in finished if trial.is_default), *best] if best else []
-        there = {(trial.values, trial.seed) for trial in self.trials}
-        return [
-            Trial(params=trial.params, is_default=trial.is_default, seed=seed)
-            for seed in range(TRIAL_SEED + 1, TRIAL_SEED + 1 + self.budget.seeds)
-            for trial in again
-            if (trial.values, seed) not in there
-        ]
-
-    def chosen(self) -> TunedModel:
-        """Mean scores of the preset and of what is chosen, its values, and the deviation over seeds.
-
-        Chosen is the best mean over the most seeds of what never failed, the first of equal ones; the preset, unless
-        that is above it by more than noise: t's one-sided 95 % quantile times the standard error of a difference of
-        two means.
-        """
-        scores: dict[TunedValues, list[float]] = {}
-        for trial in self.trials:
-            if trial.state == "finished":
-                scores.setdefault(trial.values, []).append(trial.score or 0.0)
-        failed = {trial.values for trial in self.trials if trial.state == "failed"}
-        seeds = max((len(found) for values, found in scores.items() if values not in failed), default=0)
-        final = {values: found for values, found in scores.items() if values not in failed and len(found) == seeds}
-        means = {values: fmean(found) for values, found in final.items()}
-        best = max(means, key=lambda values: means[values], default=TunedValues())
-        default, deviation, noise = means.get(TunedValues()), None, 0.0
-        if seeds > 1:
-            deviation = fmean(variance(found) for found in final.values()) ** 0.5
-            degrees = np.asarray(len(final) * (seeds - 1))
-            noise = float(t_quantile(1 - 2 * ALPHA, degrees)) * deviation * (2 / seeds) ** 0.5
-        if default is not None and means[best] - default <= noise:
-            best = TunedValues()
-        trials = tuple(
-            TunedTrial(**trial.values.model_dump(), state=trial.state, score=trial.score, seed=trial.seed)
-            for trial in self.trials
-            if trial.state is not None
+        finished = [trial for trial in trials if trial.state == "finished"]
+        best = max(finished, key=lambda trial: trial.score or 0.0, default=None)
+        return cls(
+            values=TunedValues() if best is None else best.values,
+            default=trials[0].score if trials else None,
+            best=None if best is None else best.score,
+            trials=tuple(trials),
         )
-        return TunedModel(values=best, default=default, best=means.get(best), deviation=deviation, trials=trials)
+
+    def used_trial(self) -> TunedTrial | None:
+        """The trial whose values were chosen."""
+        finished = [trial for trial in self.trials if trial.state == "finished"]
+        return next((trial for trial in finished if trial.score == self.best), None)
 
 
 def require_optuna() -> None:
@@ -213,27 +86,102 @@ def require_optuna() -> None:
         raise BenchError("tuning needs Optuna, which is not installed", install_extra("tune"))
 
 
-def studies_folder(workspace: Workspace) -> Path:
-    """Where studies are, each a file, beside it the folder of its trials while there are some."""
+def tuning_folder(workspace: Workspace) -> Path:
+    """Where the journal of all studies is, beside it the folders of trials that are trained."""
     return workspace.root / "tuning"
 
 
-def trial_spec(
-    model: RequestedModel, context: RunContext, workspace: Workspace, tuned: Tuned | None = None, seed: int = TRIAL_SEED
-) -> RunSpec:
+def journal_file(workspace: Workspace) -> Path:
+    """The file in which Optuna keeps all studies of a workspace."""
+    return tuning_folder(workspace) / "journal.log"
+
+
+def open_journal(workspace: Workspace) -> JournalStorage:
+    """The studies of a workspace; BenchError where their file is damaged."""
+    require_optuna()
+    import optuna
+    from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
+
+    optuna.logging.set_verbosity(optuna.logging.CRITICAL)
+    file = str(journal_file(workspace))
+    try:
+        # Optuna's usual lock is a symbolic link, which leads nowhere if the path of the file is relative.
+        return optuna.storages.JournalStorage(JournalFileBackend(file, JournalFileOpenLock(file)))
+    except (AssertionError, KeyError, TypeError, ValueError) as error:
+        raise BenchError(f"{file} is not a journal of bench tune", "move the file away to start anew") from error
+
+
+def trial_spec(model: RequestedModel, context: RunContext, workspace: Workspace, tuned: Tuned | None = None) -> RunSpec:
     """The spec of a trial under this context; its key, where nothing is tuned, is over all that a trial depends on."""
-    [spec] = plan_runs([model], 1, context, workspace, first_seed=seed, tuned=tuned)
+    [spec] = plan_runs([model], 1, context, workspace, first_seed=TRIAL_SEED, tuned=tuned)
     return spec
 
 
-def read_study(file: Path) -> Study:
-    """A study that was saved; StoreError where it is damaged."""
-    return read_model(Study, file, "study of bench tune", "move the file away to start anew")
+def study_name(key: str, label: str) -> str:
+    """The name of a study: the key that its trials have where nothing is tuned, and the signature's label."""
+    return f"{key} {label}"
 
 
-def save_study(file: Path, study: Study) -> None:
-    """Write a study in one instant."""
-    write_text(file, study.model_dump_json(indent=1) + "\n")
+def ended_trials(study: Study) -> list[FrozenTrial]:
+    """The trials that count, in their order: complete, pruned and diverged ones, but not what was interrupted."""
+    from optuna.trial import TrialState
+
+    ended = {TrialState.COMPLETE, TrialState.PRUNED}
+    return [trial for trial in study.trials if trial.state in ended or DIVERGED in trial.user_attrs]
+
+
+def tuned_trial(trial: FrozenTrial, number: int) -> TunedTrial:
+    """A trial that ended, the `number`-th of its study from 1; the first trains the preset as it is."""
+    from optuna.trial import TrialState
+
+    values = TunedValues() if number == 1 else TunedValues.of_params(trial.params)
+    state = {TrialState.COMPLETE: "finished", TrialState.PRUNED: "pruned", TrialState.FAIL: "failed"}[trial.state]
+    return TunedTrial.model_validate({**values.model_dump(), "state": state, "score": trial.value})
+
+
+def tuned_trials(study: Study) -> list[TunedTrial]:
+    """All trials of a study that ended."""
+    return [tuned_trial(trial, number) for number, trial in enumerate(ended_trials(study), start=1)]
+
+
+def begin_trial(study: Study, budget: Budget, start: dict[str, float]) -> int:
+    """Prepare a study for its next trial, and return that trial's number from 1.
+
+    `start` is the point of the space that stands for the untuned preset, which is trained first. A trial that is still
+    running was lost with its process: it fails, and its parameters are enqueued again. The sampler gets a new seed for
+    each number, so that a study that was interrupted proposes the same as one that was not.
+    """
+    import optuna
+    from optuna.trial import TrialState
+
+    number = len(ended_trials(study)) + 1
+    for lost in study.get_trials(states=(TrialState.RUNNING,)):
+        study.tell(lost.number, state=TrialState.FAIL)
+        if DRAWN in lost.user_attrs:
+            study.enqueue_trial(lost.params)
+    if number == 1 and not study.get_trials(states=(TrialState.WAITING,)):
+        study.enqueue_trial(start)
+    seed = int(digest([budget.seed, number - 1], 8), 16)
+    study.sampler = optuna.samplers.TPESampler(n_startup_trials=budget.startup_trials, seed=seed)
+    # In the first third of the updates warm-ups still differ.
+    study.pruner = optuna.pruners.MedianPruner(budget.startup_trials, n_warmup_steps=budget.updates // 3)
+    return number
+
+
+def draw_values(trial: Trial, number: int, space: SearchSpace) -> TunedValues:
+    """What the `number`-th trial trains with: the preset's values, then points of the space.
+
+    Every other trial keeps the preset's dropout.
+    """
+    trial.suggest_float("learning_rate", *space.learning_rate, log=True)
+    if number == 1 or number % 2 == 0:
+        trial.suggest_float("dropout_scale", *space.dropout_scale)
+    trial.suggest_float("warmup", *space.warmup)
+    trial.suggest_categorical("clip_norm", space.clip_norm)
+    if space.width:
+        trial.suggest_categorical("width", space.width)
+    trial.set_user_attr(DRAWN, True)
+    return TunedValues() if number == 1 else TunedValues.of_params(trial.params)
 
 
 class TunedFile(Strict):
@@ -259,14 +207,14 @@ def from_workspace(workspace: Workspace) -> FindTuned:
     """
 
     def find(context: RunContext, models: Sequence[RequestedModel], reporter: Reporter) -> Tuned:
-        found = {model.name: _finished(model, context, workspace) for model in models}
-        common = set.intersection(*(set(by_label) for by_label in found.values()))
+        tunings = {model.name: _finished(model, context, workspace) for model in models}
+        common = set.intersection(*(set(by_label) for by_label in tunings.values()))
         if not common:
-            missing = [name for name, by_label in found.items() if not by_label] or list(found)
+            missing = [name for name, by_label in tunings.items() if not by_label] or list(tunings)
             raise BenchError(
-                f"--tuned workspace: no finished tuning under these conditions in {studies_folder(workspace)} "
+                f"--tuned workspace: no finished tuning under these conditions in {tuning_folder(workspace)} "
                 f"for {', '.join(missing)}",
-                f"type: bench tune --models {','.join(found)} --preset {context.preset.name} "
+                f"type: bench tune --models {','.join(tunings)} --preset {context.preset.name} "
                 f"--workspace {workspace.root}, with this command's options of data and features; values "
                 "found with --stage are read from the file of bench tune --export",
             )
@@ -278,7 +226,7 @@ def from_workspace(workspace: Workspace) -> FindTuned:
                 "write the one that is meant to a file, with its bench tune command and --export FILE, "
                 "then bench run --tuned FILE",
             )
-        return _tuned(largest[0], {name: by_label[largest[0]] for name, by_label in found.items()}, reporter)
+        return _tuned(largest[0], {name: by_label[largest[0]] for name, by_label in tunings.items()}, reporter)
 
     return find
 
@@ -373,9 +321,19 @@ def _other_conditions(content: TunedFile, context: RunContext, *, check_preset: 
 
 def _finished(model: RequestedModel, context: RunContext, workspace: Workspace) -> dict[str, TunedModel]:
     """What came of the model's finished tunings under these conditions, by label."""
-    files = studies_folder(workspace).glob(f"{trial_spec(model, context, workspace).key}-*.json")
-    found = {study.label: study.chosen() for study in map(read_study, sorted(files)) if study.done}
-    return {label: chosen for label, chosen in found.items() if chosen.best is not None}
+    if not journal_file(workspace).exists():  # opening would make it
+        return {}
+    storage = open_journal(workspace)
+    from optuna import get_all_study_names, load_study
+
+    key, tunings = trial_spec(model, context, workspace).key, {}
+    for name in get_all_study_names(storage):
+        label = name.partition(" ")[2]
+        if name == study_name(key, label):
+            trials = tuned_trials(load_study(study_name=name, storage=storage))
+            if len(trials) >= int(label.partition("x")[0]):
+                tunings[label] = TunedModel.of_trials(trials)
+    return {label: tuned for label, tuned in tunings.items() if tuned.best is not None}
 
 
 def _read(name: str) -> TunedFile:

@@ -1,23 +1,20 @@
-"""`bench tune`: the same trials for every model, each a training with given values, judged by validation CIDEr-D alone.
+"""Tuning: equally many trials for every model, each a training with given values, judged by validation CIDEr-D alone.
 
-All processes that run the same command share them. The command alone reads and writes studies, each of which it holds
-the lock of meanwhile: other commands do those of other models, and wait. It has an engine do the trials. What a trial
-reports is kept in its folder, beside its checkpoints, before the checkpoint that comes after it: wherever the trial
-goes on, it knows what was reported, and is pruned as it would have been. A model's trials are done one after another,
-as the sampler chooses each by the scores of those before: so the values are the same with however many workers. One
-model's failure stops no other.
+The command has an engine do trials, one call a trial. A call holds the lock of its model's study, so that a model's
+trials are done one after another, as the sampler chooses each by the scores of those before: the values are the same
+with however many workers. Several commands in one workspace share the models. One model's failure stops no other.
 """
 
-import json
+from __future__ import annotations
+
 import math
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 import yaml
 
@@ -34,23 +31,28 @@ from harness.benchmark.run_config import RunConfig
 from harness.benchmark.saved_model import WEIGHTS
 from harness.benchmark.train import fit
 from harness.benchmark.tune.study import (
-    Study,
-    Trial,
+    DIVERGED,
     TunedFile,
     TunedModel,
-    read_study,
-    save_study,
-    studies_folder,
+    begin_trial,
+    draw_values,
+    ended_trials,
+    journal_file,
+    open_journal,
+    study_name,
     trial_spec,
+    tuned_trial,
+    tuned_trials,
+    tuning_folder,
 )
 from harness.benchmark.work import OwnServices, Services
 from harness.config.preset import Preset
 from harness.config.tuning import (
-    TRIAL_SEED,
     AppliedTuning,
     Budget,
     SearchSpace,
     Tuned,
+    TunedValues,
     default_params,
     scaled,
     with_stages,
@@ -58,16 +60,18 @@ from harness.config.tuning import (
 from harness.training.checkpoint import last_checkpoint, read_position, save_first_checkpoint
 from harness.training.losses import TrainingDivergedError
 from harness.training.trainer import CHECKPOINTS
-from harness.utils.atomic import write_text
 from harness.utils.errors import BenchError
 from harness.utils.files import shortened
 from harness.utils.hashing import digest
 from harness.utils.plugins import contain_exits
-from harness.utils.progress import Reporter, Task
+from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace, is_locked, locked
 from results.records import EpochRecord, RunSpec
 
-_REPORTED = "reported.json"
+if TYPE_CHECKING:
+    from optuna import Study, Trial
+    from optuna.storages import JournalStorage
+    from optuna.trial import FrozenTrial
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +87,31 @@ class Search:
     budget: Budget
     label: str
 
-    def file(self, model: RequestedModel, context: RunContext) -> Path:
-        """The study of a model, named by the key that its trials have where nothing is tuned."""
+    def model_study(self, model: RequestedModel, context: RunContext) -> ModelStudy:
+        """The study of a model in this search."""
         key = trial_spec(model, context, self.workspace).key
-        return studies_folder(self.workspace) / f"{key}-{digest(self.label, 6)}.json"
+        folder = tuning_folder(self.workspace) / f"{key}-{digest(self.label, 6)}"
+        return ModelStudy(model, study_name(key, self.label), folder)
 
-    def read(self, file: Path) -> Study:
-        """What was done of a study."""
-        return read_study(file) if file.exists() else Study(label=self.label, budget=self.budget, space=self.space)
+
+@dataclass(frozen=True, slots=True)
+class ModelStudy:
+    """A model that is tuned, the name of its study, and the folder that its trials are trained in."""
+
+    model: RequestedModel
+    name: str
+    folder: Path
+
+    @property
+    def lock(self) -> Path:
+        """Who does a trial of this study holds the lock on this file."""
+        return self.folder.with_name(f"{self.folder.name}.lock")
+
+    def open(self, storage: JournalStorage) -> Study:
+        """Optuna's study, which is made where there is none."""
+        import optuna
+
+        return optuna.create_study(storage=storage, study_name=self.name, direction="maximize", load_if_exists=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +128,11 @@ class Tuning:
     errors: dict[str, str]
 
 
-def tune(
-    request: Request, reporter: Reporter, *, trials: int, finalists: int, seeds: int, space: SearchSpace
-) -> Tuning:
+def tune(request: Request, reporter: Reporter, *, trials: int, space: SearchSpace) -> Tuning:
     """Do all trials of all models that are not done yet; one model's failure never stops the others.
 
-    Each model has so many `trials`, which search the `space`. The best `finalists` of them are trained again, as the
-    preset is, on so many further `seeds`. BenchError where there is nothing to tune, or a preset cannot be tuned.
+    Each model has so many `trials`, which search the `space`. BenchError where there is nothing to tune, or a preset
+    cannot be tuned.
     """
     models, workspace = _trained(request, reporter), request.workspace
     _check(request.preset, space)
@@ -134,20 +153,20 @@ def tune(
         # A third of the trials only explores, as does Optuna's own default of 10 in 30.
         startup = max(trials // 3, 2)
         updates = sum(context.updates()[-1 if space.stage else 0 :])
-        seeds = seeds if finalists else 0
-        budget = Budget(trials=trials, updates=updates, startup_trials=startup, finalists=finalists, seeds=seeds)
+        budget = Budget(trials=trials, updates=updates, startup_trials=startup)
         label = tuned_field(space, budget, context.preset)
         jobs = engine.slots(len(models), device, 1, lambda: BASE_BYTES)
         config = RunConfig(opening=opening, execution=replace(request.execution, jobs=jobs))
         search = Search(workspace, config, space, budget, label)
-        said = f"{trials} trials and at most {budget.further} on further seeds" if finalists else f"{trials} trials"
-        reporter.note(f"tuning {len(models)} models, {said}, of {updates} updates each: {label}")
+        count = "1 model" if len(models) == 1 else f"{len(models)} models"
+        reporter.note(f"tuning {count}, {trials} trials each, at most {updates} updates a trial: {label}")
         with limit_threads(jobs):
             errors = do_trials(models, search, engine, services)
-        studies = {model.name: search.read(search.file(model, context)) for model in models}
-        found = {name: study.chosen() for name, study in studies.items()}
-        done = [name for name, study in studies.items() if study.done and found[name].best is not None]
-        return Tuning(search, context.signature, found, done, errors)
+        storage = open_journal(workspace)
+        ended = {model.name: tuned_trials(search.model_study(model, context).open(storage)) for model in models}
+        tuned = {name: TunedModel.of_trials(model_trials) for name, model_trials in ended.items()}
+        done = [name for name, model in tuned.items() if len(model.trials) >= trials and model.best is not None]
+        return Tuning(search, context.signature, tuned, done, errors)
 
 
 def _trained(request: Request, reporter: Reporter) -> list[RequestedModel]:
@@ -191,7 +210,7 @@ def _check(preset: Preset, space: SearchSpace) -> None:
 
 
 def exported(tuning: Tuning, command: str) -> str:
-    """The YAML of the values of all finished models, which `command` found."""
+    """The YAML of the values of all finished models, which `command` tuned."""
     search = tuning.search
     content = TunedFile(
         command=command,
@@ -208,215 +227,172 @@ def exported(tuning: Tuning, command: str) -> str:
     return yaml.safe_dump(dumped, sort_keys=False, width=200, default_flow_style=None)
 
 
-@dataclass(frozen=True, slots=True)
-class TrialOrder:
-    """A trial for a worker.
-
-    Attributes:
-        place: its number in the budget, from 1.
-        others: what finished trials of the model reported, by updates; it is stopped where it is below their median.
-        stage: the one that the values are for; None is all.
-    """
-
-    model: RequestedModel
-    trial: Trial
-    place: int
-    folder: Path
-    others: Sequence[Mapping[int, float]] = ()
-    stage: str | None = None
-
-
-class TrialPruned(Exception):  # noqa: N818 - no error
-    """Enough of the other trials are ahead."""
-
-
 def do_trials(models: Sequence[RequestedModel], search: Search, engine: Engine, services: Services) -> dict[str, str]:
-    """Do all trials that are left, and wait for other commands that do them; gives by model why it could not go on."""
-    context, reporter = services.context(search.config), services.reporter
-    files = {model.name: search.file(model, context) for model in models}
-    start = default_params(context.preset, search.space, context.updates())
-    left = list(models)
-    for file in files.values():
-        file.parent.mkdir(parents=True, exist_ok=True)
-    each = search.budget.trials + search.budget.further
-    ended = sum(trial.state is not None for file in files.values() for trial in search.read(file).trials)
-    with reporter.task("trials", each * len(models), ended) as progress:
-        trials = _Trials(files, start, search, engine, services, progress)
-        _do_in_turns(trials, left, files, reporter)
-    return trials.errors
+    """Do all trials that are left; returns by model why it could not go on."""
+    context, reporter, budget = services.context(search.config), services.reporter, search.budget
+    tuning_folder(search.workspace).mkdir(exist_ok=True)
+    storage = open_journal(search.workspace)
+    studies = [search.model_study(model, context) for model in models]
+    ended = {study.name: len(ended_trials(study.open(storage))) for study in studies}
+    left = [study for study in studies if ended[study.name] < budget.trials]
+    at_work: list[ModelStudy] = []
+    waited_for: list[ModelStudy] = []
+    errors: dict[str, str] = {}
 
-
-def _do_in_turns(trials: "_Trials", left: list[RequestedModel], files: Mapping[str, Path], reporter: Reporter) -> None:
-    """Do the trials of these models; those that another command works on are last."""
-    while left:
-        mine = [model for model in left if not is_locked(_lock_of(files[model.name]))] or left[:1]
-        with ExitStack() as held:
-            for model in sorted(mine, key=lambda each: files[each.name]):  # an order that all commands have
-                said = f"{model.name}: another process works on its trials; waiting"
-                held.enter_context(locked(_lock_of(files[model.name]), lambda said=said: reporter.note(said)))  # type: ignore[misc]
-            trials.do(mine)
-        left = [model for model in left if model not in mine]
-
-
-def _lock_of(file: Path) -> Path:
-    return file.with_suffix(".lock")
-
-
-@dataclass(slots=True)
-class _Trials:
-    """The studies that this command works on, by model, and why models could not go on."""
-
-    files: Mapping[str, Path]
-    start: dict[str, float]
-    search: Search
-    engine: Engine
-    services: Services
-    progress: Task
-    errors: dict[str, str] = field(default_factory=dict)
-
-    def do(self, models: Sequence[RequestedModel]) -> None:
-        """Do the trials of these models, whose next one begins when the one before has ended."""
-        waiting, at_work = list(models), set[str]()
-
-        def take() -> TrialOrder | None:
-            for model in [model for model in waiting if model.name not in at_work]:
-                order = None
-                try:
-                    order = self._next(model)
-                except Exception as error:  # the other models go on
-                    self._fail(model.name, str(Failure.of(error)))
-                if order is not None:
-                    at_work.add(model.name)
-                    return order
-                waiting.remove(model)
+    def take() -> ModelStudy | None:
+        """The next model that has trials left, those that another command works on last."""
+        idle = [study for study in left if study not in at_work]
+        if not idle:
             return None
-
-        with closing(self.engine.perform(TrialWork(self.search, self.services), take)) as ending:
-            for order, found in ending:
-                at_work.remove(order.model.name)
-                if isinstance(found, Failure):
-                    waiting.remove(order.model)
-                    self._fail(order.model.name, str(found))
-                else:
-                    self._store(order, found)
-
-    def _next(self, model: RequestedModel) -> TrialOrder | None:
-        """The next trial of a model; None where nothing is left of them, nor on disk of what they shared."""
-        file = self.files[model.name]
-        folder, study = file.with_suffix(""), self.search.read(file).begin(self.start)
+        study = next((study for study in idle if not is_locked(study.lock)), None)
         if study is None:
-            shutil.rmtree(folder, ignore_errors=True)
-            return None
-        save_study(file, study)
-        place, trial = len(study.trials), study.trials[-1]
-        own = folder / f"trial-{place}"
-        own.mkdir(parents=True, exist_ok=True)
-        others = [other.reported for other in study.trials if other.state == "finished" and trial.seed == TRIAL_SEED]
-        return TrialOrder(model, trial, place, own, others, self.search.space.stage)
+            study = idle[0]
+            if study not in waited_for:
+                reporter.note(f"{study.model.name}: another process works on its trials; waiting")
+                waited_for.append(study)
+        at_work.append(study)
+        return study
 
-    def _store(self, order: TrialOrder, ended: Trial) -> None:
-        name, budget = order.model.name, self.search.budget
-        save_study(self.files[name], self.search.read(self.files[name]).end(ended))
-        shutil.rmtree(order.folder, ignore_errors=True)
-        said = f"{ended.said()} ({ended.values.describe()}; seed {ended.seed})"
-        self.services.reporter.log(f"{name} trial {order.place}/{budget.trials + budget.further}: {said}")
-        self.progress.advance(detail=f"{name}: {said}")
+    with (
+        reporter.task("trials", budget.trials * len(models), sum(ended.values())) as progress,
+        closing(engine.perform(TrialWork(search, services), take)) as answers,
+    ):
+        for study, answer in answers:
+            at_work.remove(study)
+            name = study.model.name
+            if isinstance(answer, Failure):
+                left.remove(study)
+                errors[name] = str(answer)
+                reporter.note(f"{name}: failed: {answer}", style="red")
+                continue
+            ended[study.name] = answer.number
+            if answer.number >= budget.trials:
+                left.remove(study)
+            if answer.summary:
+                reporter.log(f"{name} trial {answer.number}/{budget.trials}: {answer.summary}")
+            progress.reach(sum(ended.values()), detail=f"{name}: {answer.summary}")
+    for study in studies:
+        if ended[study.name] >= budget.trials:
+            shutil.rmtree(study.folder, ignore_errors=True)
+    return errors
 
-    def _fail(self, name: str, said: str) -> None:
-        self.errors[name] = said
-        self.services.reporter.note(f"{name}: failed: {said}", style="red")
+
+@dataclass(frozen=True, slots=True)
+class TrialEnd:
+    """The number of a trial that ended, from 1; its summary is "" where another command had done the last one."""
+
+    number: int
+    summary: str = ""
 
 
 @dataclass
 class TrialWork(OwnServices):
-    """Does trials, one after another."""
+    """Does the next trial of a model."""
 
     search: Search
     services: Services | None = None
 
-    def __call__(self, order: TrialOrder) -> Trial:
-        """Train a trial from its last checkpoint, if it has one, and give it back as it ended."""
-        if not order.folder.is_dir():
+    def __call__(self, model_study: ModelStudy) -> TrialEnd:
+        """Train a model with the values that its study proposes, and record how that ended."""
+        search = self.search
+        file = journal_file(search.workspace)
+        if not file.is_file():
             raise BenchError(
-                f"a node of the cluster does not see {order.folder}",
+                f"a node of the cluster does not see {file}",
                 "choose a workspace on a disk that all nodes share, with --workspace",
             )
         if self.services is None:
-            self.services = Services(self.search.workspace, Reporter())
-        execution = self.search.config.execution
-        self.services.load(execution.plugins)
+            self.services = Services(search.workspace, Reporter())
+        services, execution = self.services, search.config.execution
+        services.load(execution.plugins)
         check_plugins(execution.digests)
-        with locked(order.folder / "worker", lambda: None), contain_exits():  # a killed one may take a moment to end
-            reports = Reports(order, self.search.budget)
+        context = services.context(search.config)
+
+        def objective(trial: Trial) -> float:
+            values = draw_values(trial, number, search.space)
             try:
-                score = train_trial(order, self.services.context(self.search.config), reports, self.services)
-                how: dict[str, Any] = {"state": "finished", "score": score}
-            except TrialPruned:
-                how = {"state": "pruned", "score": [*reports.values.values()][-1]}
+                with contain_exits():
+                    return train_trial(trial, model_study, values, search, services)
             except TrainingDivergedError as error:
-                how = {"state": "failed", "reason": str(error)}
-            return order.trial.model_copy(update={**how, "reported": reports.values})
+                trial.set_user_attr(DIVERGED, str(error))
+                raise
+
+        with locked(model_study.lock, lambda: None):
+            study = model_study.open(open_journal(search.workspace))
+            done = len(ended_trials(study))
+            if done >= search.budget.trials:
+                return TrialEnd(done)
+            number = begin_trial(study, search.budget, default_params(context.preset, search.space, context.updates()))
+            study.optimize(objective, n_trials=1, catch=(TrainingDivergedError,))
+            return TrialEnd(number, _summary(ended_trials(study)[-1], number))
 
 
-def train_trial(order: TrialOrder, context: RunContext, reports: "Reports", services: Services) -> float:
-    """The best validation CIDEr-D, as a fraction, of the last stage of a training with a trial's values.
+def _summary(trial: FrozenTrial, number: int) -> str:
+    """How a trial ended, and with which values."""
+    ended = tuned_trial(trial, number)
+    values = ended.values.describe()
+    if ended.score is None:
+        return f"diverged ({values})"
+    score = f"validation CIDEr-D {100 * ended.score:.1f}"
+    if ended.state == "pruned":
+        return f"pruned after {trial.last_step} updates, {score} ({values})"
+    return f"{score} ({values})"
 
-    TrialPruned where enough of the other trials are ahead, TrainingDivergedError where the loss is no number any more.
+
+def train_trial(
+    trial: Trial, model_study: ModelStudy, values: TunedValues, search: Search, services: Services
+) -> float:
+    """The best validation CIDEr-D, as a fraction, of the last stage of a training with these values.
+
+    Validations are reported to the study. TrialPruned where enough of the other trials are ahead,
+    TrainingDivergedError where the loss is no number any more.
     """
-    trial = order.trial
-    values = Tuned("trial", {order.model.name: trial.values}, stages=order.stage)
-    spec = trial_spec(order.model, context, services.workspace, values, trial.seed)
+    from optuna import TrialPruned
+
+    context, stage, folder = services.context(search.config), search.space.stage, model_study.folder
+    tuned = Tuned("trial", {model_study.model.name: values}, stages=stage)
+    spec = trial_spec(model_study.model, context, services.workspace, tuned)
     stages, reporter = context.preset.schedule.stages, TrialReporter(services.reporter)
-    before = 0 if order.stage is None or len(stages) == 1 else _begin(order, spec, context, reporter)
+    trial_folder = folder / "trial"
+    shutil.rmtree(trial_folder, ignore_errors=True)  # of one that was interrupted
+    trial_folder.mkdir(parents=True)
+    steps_before = 0
+    if stage is not None and len(stages) > 1:
+        steps_before = _begin_at_last_stage(spec, context, trial_folder, folder / "before", reporter)
 
-    def on_epoch(record: EpochRecord) -> None:
-        if record.val_cider is not None:
-            last = record.stage + 1 == len(stages) and record.epoch + 1 == stages[-1].epochs
-            reports.report(record.val_cider, record.step - before, last=last)
+    def report(record: EpochRecord) -> None:
+        if record.val_cider is None:
+            return
+        trial.report(record.val_cider, record.step - steps_before)
+        is_last = record.stage + 1 == len(stages) and record.epoch + 1 == stages[-1].epochs
+        if not is_last and trial.should_prune():
+            raise TrialPruned
 
-    tuned = context.tuned(AppliedTuning(label="trial", values=trial.values, stages=order.stage))
+    tuned_context = context.tuned(AppliedTuning(label="trial", values=values, stages=stage))
     torch.manual_seed(spec.seed)
-    model, own, _ = open_model(spec, tuned, order.folder)
-    return fit(model, spec.seed, own, order.folder, on_epoch, reporter).best
+    captioner, model_context, _ = open_model(spec, tuned_context, trial_folder)
+    score = fit(captioner, spec.seed, model_context, trial_folder, report, reporter).best
+    shutil.rmtree(trial_folder)
+    return score
 
 
-def _begin(order: TrialOrder, spec: RunSpec, context: RunContext, reporter: Reporter) -> int:
-    """Let a trial go on from the stages before the searched one, which all of its seed share; gives their updates."""
-    shared = order.folder.parent / f"before-{order.trial.seed}"
-    shared.mkdir(exist_ok=True)
+def _begin_at_last_stage(
+    spec: RunSpec, context: RunContext, trial_folder: Path, before: Path, reporter: Reporter
+) -> int:
+    """Let a trial begin with the weights of the stages before the last, and return how many updates these took.
+
+    All trials of a model share that training, in the folder `before`; it goes on from its last checkpoint.
+    """
+    before.mkdir(exist_ok=True)
     earlier = replace(context, preset=with_stages(context.preset, context.preset.schedule.stages[:-1]))
     torch.manual_seed(spec.seed)
-    model, own, _ = open_model(spec, earlier, shared)
-    steps = fit(model, spec.seed, own, shared, lambda _: None, reporter).total_steps  # at once where it has ended
-    if last_checkpoint(order.folder / CHECKPOINTS) is None:
-        position = read_position(last_checkpoint(shared / CHECKPOINTS) or shared)
-        assert position is not None, "training has just read it"
-        position |= {"stage": position["stage"] + 1, "best": -math.inf, "finished": False, "saves": 1}
-        save_first_checkpoint(order.folder / CHECKPOINTS, shared / WEIGHTS, {"position": position})
+    captioner, model_context, _ = open_model(spec, earlier, before)
+    steps = fit(captioner, spec.seed, model_context, before, lambda _: None, reporter).total_steps
+    position = read_position(last_checkpoint(before / CHECKPOINTS) or before)
+    assert position is not None, "training has just written it"
+    position |= {"stage": position["stage"] + 1, "best": -math.inf, "finished": False, "saves": 1}
+    save_first_checkpoint(trial_folder / CHECKPOINTS, before / WEIGHTS, {"position": position})
     return steps
-
-
-class Reports:
-    """What a trial reports, kept in its folder, and whether it is stopped, as by Optuna's `MedianPruner`.
-
-    None is in the first third of its updates, where warm-ups still differ.
-    """
-
-    def __init__(self, order: TrialOrder, budget: Budget) -> None:
-        self._others, self._budget, self._file = order.others, budget, order.folder / _REPORTED
-        told = json.loads(self._file.read_text(encoding="utf-8")) if self._file.is_file() else {}
-        self.values = {int(step): float(cider) for step, cider in told.items()}
-
-    def report(self, cider: float, step: int, *, last: bool) -> None:
-        """Keep a validation's CIDEr-D; TrialPruned where others are ahead, but for the last one."""
-        if step not in self.values:
-            self.values[step] = cider
-            write_text(self._file, json.dumps(self.values))
-        there = [other[step] for other in self._others if step in other]
-        if last or not there or len(self._others) < self._budget.startup_trials or step < self._budget.updates // 3:
-            return
-        if max(self.values.values()) < np.percentile(there, 50):
-            raise TrialPruned
 
 
 class TrialReporter(Reporter):

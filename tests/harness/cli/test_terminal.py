@@ -108,7 +108,7 @@ def features(data: Path, _: Path, folder: Path) -> list[object]:
 
 def tune(data: Path, _: Path, folder: Path) -> list[object]:
     where = ("--models", "blind", "--data", data, "--workspace", folder, "--device", "cpu", "--backbone", "filterbank")
-    return ["tune", *where, *set_options(TINY), "--trials", 2, "--finalists", 0, "--jobs", 1]
+    return ["tune", *where, *set_options(TINY), "--trials", 2, "--jobs", 1]
 
 
 def work(data: Path, _: Path, folder: Path) -> list[object]:

@@ -1,137 +1,194 @@
 """Studies: which trials there are, in which order, and what is chosen of them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from harness.benchmark.tune.study import Study, TunedModel, read_study, save_study
-from harness.config.tuning import TRIAL_SEED, Budget, SearchSpace, TunedValues
-from results.errors import StoreError
+from harness.benchmark.tune.study import (
+    DIVERGED,
+    TunedModel,
+    begin_trial,
+    draw_values,
+    ended_trials,
+    journal_file,
+    open_journal,
+    tuned_trials,
+)
+from harness.config.tuning import Budget, SearchSpace, TunedTrial, TunedValues
+from harness.utils.errors import BenchError
+from harness.utils.workspace import Workspace
 
+optuna = pytest.importorskip("optuna")
 BUDGET = Budget(trials=6, updates=30, startup_trials=3)
-FINALS = BUDGET.model_copy(update={"finalists": 2, "seeds": 2})
 START = {"learning_rate": 1.0, "dropout_scale": 1.0, "warmup": 0.1, "clip_norm": 1.0}
+SPACE = SearchSpace()
 
 
-def fresh(budget: Budget = BUDGET) -> Study:
-    return Study(label="6x30#abcdef", budget=budget, space=SearchSpace())
+class Killed(BaseException):
+    """Stands for a kill: Optuna records no end of the trial."""
 
 
-def score(values: TunedValues, _: int = TRIAL_SEED) -> float | None:
+def open_study(folder: Path) -> optuna.Study:
+    workspace = Workspace(folder)
+    journal_file(workspace).parent.mkdir(exist_ok=True)
+    return optuna.create_study(
+        storage=open_journal(workspace), study_name="updown 6x30#abcdef", direction="maximize", load_if_exists=True
+    )
+
+
+def score(values: TunedValues) -> float:
     """Best at a learning rate a little above the preset's."""
     return 1 - abs((values.learning_rate or 1.0) - 1.5) / 10
 
 
-def work(study: Study, trials: int = 100, judge: Callable[[TunedValues, int], float | None] = score) -> Study:
-    """Do at most so many trials, of which those without a score fail."""
-    for _ in range(trials):
-        begun = study.begin(START)
-        if begun is None:
-            break
-        trial = begun.trials[-1]
-        found = judge(trial.values, trial.seed)
-        how = {"state": "failed" if found is None else "finished", "score": found}
-        study = begun.end(trial.model_copy(update=how))
-    return study
+def do_trials(
+    folder: Path, count: int = 6, judge: Callable[[TunedValues], float] = score, budget: Budget = BUDGET
+) -> list[TunedTrial]:
+    """Do so many trials, each by a process of its own that has only what is on disk."""
+    for _ in range(count):
+        study = open_study(folder)
+        number = begin_trial(study, budget, START)
+
+        def objective(trial: optuna.Trial, number: int = number) -> float:
+            values = draw_values(trial, number, SPACE)
+            try:
+                return judge(values)
+            except ArithmeticError as error:
+                trial.set_user_attr(DIVERGED, str(error))
+                raise
+
+        study.optimize(objective, n_trials=1, catch=(ArithmeticError,))
+    return tuned_trials(open_study(folder))
 
 
-def test_the_first_trial_is_the_untuned_preset() -> None:
-    study = work(fresh())
-    values = [trial.values for trial in study.trials]
-    assert (study.done, len(values), values[0]) == (True, 6, TunedValues())
-    assert len({each.learning_rate for each in values}) == 6
-    assert all(0.3 <= each.learning_rate <= 3 for each in values[1:] if each.learning_rate)
-    assert [each.dropout_scale is None for each in values] == [True, False] * 3, "every other has the preset's"
-    assert all(each.clip_norm is not None for each in values[1:])
+def diverge(_: TunedValues) -> float:
+    raise ArithmeticError("loss nan")
 
 
-def test_all_models_explore_the_same_points() -> None:
-    drawn, bad = ([trial.values for trial in work(fresh(), judge=each).trials] for each in (score, lambda *_: 0.0))
-    assert drawn[:3] == bad[:3]
-    assert work(fresh(BUDGET.model_copy(update={"seed": 1})), 2).trials[1].values != drawn[1]
+def test_the_first_trial_is_the_untuned_preset(tmp_path: Path) -> None:
+    trials = do_trials(tmp_path)
+    values = [trial.values for trial in trials]
+    assert values[0] == TunedValues()
+    assert len({point.learning_rate for point in values}) == 6
+    assert all(0.3 <= point.learning_rate <= 3 for point in values[1:] if point.learning_rate)
+    assert [point.dropout_scale is None for point in values] == [True, False] * 3, "every other has the preset's"
+    assert all(point.clip_norm is not None for point in values[1:])
+    study = open_study(tmp_path)
+    assert study.trials[0].params == START, "the sampler knows the preset by this point"
 
 
-def test_interrupted_trials_go_on_with_the_same_values(tmp_path: Path) -> None:
-    """Each trial's process is ended, and the next one has only what is on disk."""
-    undisturbed, file, study = work(fresh(FINALS)), tmp_path / "study.json", fresh(FINALS)
-    assert len(undisturbed.trials) == 12
-    for _ in range(12):
-        begun = study.begin(START)
-        assert begun is not None
-        save_study(file, begun)
-        again = read_study(file).begin(START)
-        assert again == begun
-        study = work(again, 1)
-    assert study == undisturbed
-    assert [trial.seed - TRIAL_SEED for trial in study.trials] == [0] * 6 + [1] * 3 + [2] * 3
-    assert study.begin(START) is None
+def test_all_models_explore_the_same_points(tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in ("good", "bad", "seed")]
+    for folder in folders:
+        folder.mkdir()
+    good = do_trials(folders[0])
+    bad = do_trials(folders[1], judge=lambda _: 0.0)
+    assert [trial.values for trial in good[:3]] == [trial.values for trial in bad[:3]]
+    other_seed = do_trials(folders[2], 2, budget=BUDGET.model_copy(update={"seed": 1}))
+    assert other_seed[1].values != good[1].values
 
 
-def test_a_damaged_study_is_named(tmp_path: Path) -> None:
-    (tmp_path / "study.json").write_text("{}")
-    with pytest.raises(StoreError, match="is not a study of bench tune: ") as caught:
-        read_study(tmp_path / "study.json")
+def test_a_study_with_killed_trials_proposes_what_an_uninterrupted_one_does(tmp_path: Path) -> None:
+    """Every trial is killed once: before it has parameters, with them, or after a failure of the machine."""
+    folders = [tmp_path / name for name in ("whole", "killed")]
+    for folder in folders:
+        folder.mkdir()
+    whole = do_trials(folders[0])
+
+    def kill(_: TunedValues) -> float:
+        raise Killed
+
+    def lose(_: TunedValues) -> float:
+        raise OSError("no space is left")
+
+    for number in range(6):
+        study = open_study(folders[1])
+        begin_trial(study, BUDGET, START)
+        study.ask()  # and its process ends
+        with pytest.raises(Killed):
+            do_trials(folders[1], 1, judge=kill)
+        with pytest.raises(OSError, match="space"):
+            do_trials(folders[1], 1, judge=lose)
+        assert len(do_trials(folders[1], 1)) == number + 1, "lost trials do not count"
+    assert tuned_trials(open_study(folders[1])) == whole
+    states = [trial.state.name for trial in open_study(folders[1]).trials]
+    assert states == ["FAIL", "FAIL", "FAIL", "COMPLETE"] * 6
+
+
+def test_a_killed_trial_is_enqueued_again_with_its_parameters(tmp_path: Path) -> None:
+    def kill(_: TunedValues) -> float:
+        raise Killed
+
+    do_trials(tmp_path, 2)
+    with pytest.raises(Killed):
+        do_trials(tmp_path, 1, judge=kill)
+    killed = open_study(tmp_path).trials[-1]
+    assert killed.state.name == "RUNNING"
+    study = open_study(tmp_path)
+    assert begin_trial(study, BUDGET, START) == 3
+    failed, waiting = study.trials[-2:]
+    assert (failed.state.name, waiting.state.name) == ("FAIL", "WAITING")
+    assert waiting.system_attrs["fixed_params"] == killed.params
+
+
+def test_diverged_trials_count(tmp_path: Path) -> None:
+    do_trials(tmp_path, 2)
+    trials = do_trials(tmp_path, 2, judge=diverge)
+    assert [trial.state for trial in trials] == ["finished", "finished", "failed", "failed"]
+    assert [trial.score is None for trial in trials] == [False, False, True, True]
+    assert begin_trial(open_study(tmp_path), BUDGET, START) == 5
+    assert ended_trials(open_study(tmp_path))[2].user_attrs[DIVERGED] == "loss nan"
+
+
+def test_trials_below_the_median_are_stopped(tmp_path: Path) -> None:
+    """Of three finished trials, after a third of the updates; by Optuna's own pruner."""
+    values = iter([0.5, 0.6, 0.7, 0.59, 0.6])
+
+    def objective(trial: optuna.Trial) -> float:
+        value = next(values)
+        trial.report(0.1, 9)
+        early = trial.should_prune()
+        trial.report(value, 10)
+        if early or trial.should_prune():
+            raise optuna.TrialPruned
+        return value
+
+    for _ in range(5):
+        study = open_study(tmp_path)
+        begin_trial(study, BUDGET, START)
+        study.optimize(objective, n_trials=1)
+    assert [trial.state.name for trial in study.trials] == ["COMPLETE"] * 3 + ["PRUNED", "COMPLETE"]
+
+
+@pytest.mark.parametrize("content", ["{}\n{}\n", "[1]\n", "no JSON\n\n", '{"op_code": 77}\n'])
+def test_a_damaged_journal_is_named(tmp_path: Path, content: str) -> None:
+    file = journal_file(Workspace(tmp_path))
+    file.parent.mkdir()
+    file.write_text(content)
+    with pytest.raises(BenchError) as caught:
+        open_journal(Workspace(tmp_path))
+    assert str(file) in str(caught.value)
     assert caught.value.hint
 
 
-def test_what_is_chosen_counts_every_trial_once() -> None:
-    begun = fresh().begin(START)
-    assert begun is not None
-    assert not begun.done
-    study = work(work(begun, 4), judge=lambda *_: None)
-    found = study.chosen()
-    assert (found.count("finished"), found.count("pruned"), found.count("failed"), study.done) == (4, 0, 2, True)
-    assert found.default == score(TunedValues())
-    assert found.default is not None
-    assert found.best is not None
-    assert found.best == score(found.values) >= found.default
+def trial(rate: float | None, score: float | None, state: str = "finished") -> TunedTrial:
+    return TunedTrial.model_validate({"learning_rate": rate, "score": score, "state": state})
 
 
-def test_of_equal_scores_the_default_is_chosen() -> None:
-    assert work(fresh(), judge=lambda *_: 0.25).chosen().values == TunedValues()
+def test_the_best_finished_trial_is_chosen() -> None:
+    trials = [trial(None, 0.5), trial(2.0, 0.9, "pruned"), trial(1.5, 0.6), trial(0.7, None, "failed"), trial(0.8, 0.6)]
+    tuned = TunedModel.of_trials(trials)
+    assert (tuned.values, tuned.default, tuned.best) == (TunedValues(learning_rate=1.5), 0.5, 0.6)
+    assert tuned.used_trial() == trials[2]
+    assert tuned.trials == tuple(trials)
 
 
-def chosen(*scores: Sequence[float | None]) -> tuple[TunedModel, list[TunedValues]]:
-    """Of a study whose first trials have the first of these scores, and further seeds the others; its values too."""
-    places: dict[TunedValues, int] = {}
-    study = work(
-        fresh(FINALS), judge=lambda values, seed: scores[places.setdefault(values, len(places))][seed - TRIAL_SEED]
-    )
-    assert study.done
-    return study.chosen(), list(places)
+def test_of_equal_scores_the_preset_is_chosen() -> None:
+    assert TunedModel.of_trials([trial(None, 0.25), trial(2.0, 0.25)]).values == TunedValues()
 
 
-def test_finalists_and_the_preset_are_trained_again() -> None:
-    rest = [[0.2]] * 3
-    found, values = chosen([0.50, 0.52, 0.51], [0.59, 0.60, 0.61], [0.62, 0.58, 0.58], *rest)
-    assert found.values == values[1]
-    assert (found.default, found.best) == (pytest.approx(0.51), pytest.approx(0.60))
-    assert found.deviation == pytest.approx(((1e-4 + 1e-4 + 16e-4 / 3) / 3) ** 0.5)
-    again = [(trial.seed - TRIAL_SEED, trial.score) for trial in found.trials[6:]]
-    assert again == [(1, 0.52), (1, 0.58), (1, 0.60), (2, 0.51), (2, 0.58), (2, 0.61)]
-
-
-@pytest.mark.parametrize(("gain", "kept"), [(0.9, True), (1.1, False)])
-def test_the_preset_is_kept_within_noise(gain: float, kept: bool) -> None:
-    """Three finals of three seeds of deviation 1: t of six degrees is 1.943, and the error sqrt(2/3)."""
-    above = gain * 1.943 * (2 / 3) ** 0.5
-    seeds = [[each + more for each in (5.0, 4.0, 6.0)] for more in (0, above, above - 0.1)]
-    found, values = chosen(*seeds, *[[0.0]] * 3)
-    assert found.deviation == pytest.approx(1)
-    assert found.values == (TunedValues() if kept else values[1])
-    assert found.best == pytest.approx(5 if kept else 5 + above)
-
-
-def test_what_failed_with_any_seed_is_not_chosen() -> None:
-    rest = [[0.1]] * 3
-    found, values = chosen([0.5, 0.5, 0.5], [0.9, None, 0.9], [0.8, 0.8, 0.8], *rest)
-    assert found.values == values[2]
-    for preset in ([None], [0.9, 0.9, None]):
-        found, values = chosen(preset, [0.6, 0.6, 0.6], [0.7, 0.7, 0.7], *rest)
-        assert (found.default, found.values, found.best) == (None, values[2], pytest.approx(0.7))
-
-
-def test_where_only_the_preset_finished_nothing_follows() -> None:
-    found, _ = chosen([0.5], *[[None]] * 5)
-    assert (len(found.trials), found.values, found.best, found.deviation) == (6, TunedValues(), 0.5, None)
+def test_where_nothing_finished_nothing_is_chosen() -> None:
+    for trials in ([], [trial(None, None, "failed")]):
+        tuned = TunedModel.of_trials(trials)
+        assert (tuned.best, tuned.default, tuned.used_trial()) == (None, None, None)

@@ -7,33 +7,33 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from io import StringIO
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from harness.benchmark.context import RunContext
 from harness.benchmark.engines.here import HereEngine
-from harness.benchmark.tune.study import Study, Trial
-from harness.benchmark.tune.tune import Reports, Search, TrialOrder, TrialPruned, TrialWork, do_trials
-from harness.config.tuning import TRIAL_SEED, Budget, SearchSpace, TunedValues
+from harness.benchmark.tune.study import open_journal, tuned_trials, tuning_folder
+from harness.benchmark.tune.tune import ModelStudy, Search, TrialWork, do_trials
+from harness.benchmark.work import Services
+from harness.config.tuning import Budget, SearchSpace, TunedTrial, TunedValues
 from harness.training.losses import TrainingDivergedError
 from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace, locked
 from tests.harness.benchmark.small_runs import FixedServices, requested, run_config
 from tests.harness.conftest import bench
 
-BUDGET = Budget(trials=6, updates=30, startup_trials=2, finalists=1, seeds=1)
-DEFAULT = Trial(params={}, is_default=True)
+optuna = pytest.importorskip("optuna")
+BUDGET = Budget(trials=6, updates=30, startup_trials=2)
 
 
-def train(order: TrialOrder, _: object, reports: Any, __: object) -> float:
-    """Three validations, worse ones with a further seed; those that its folder knows are not made again."""
-    mark = order.folder / "epoch"
-    best = 1 - abs((order.trial.values.learning_rate or 1.0) - 1.5) / 10 - len(order.model.name) / 100
-    best -= 0.5 * (order.trial.seed - TRIAL_SEED)
-    for epoch in range(int(mark.read_text()) if mark.exists() else 0, 3):
-        reports.report(best * (epoch + 1) / 3, 10 * (epoch + 1), last=epoch == 2)
-        mark.write_text(str(epoch + 1))
+def train(trial: optuna.Trial, study: ModelStudy, values: TunedValues, _search: Search, _services: Services) -> float:
+    """Three validations, pruned as the study says."""
+    study.folder.mkdir(exist_ok=True)
+    best = 1 - abs((values.learning_rate or 1.0) - 1.5) / 10 - len(study.model.name) / 100
+    for epoch in range(3):
+        trial.report(best * (epoch + 1) / 3, 10 * (epoch + 1))
+        if epoch < 2 and trial.should_prune():
+            raise optuna.TrialPruned
     return best
 
 
@@ -47,17 +47,26 @@ class Tuner:
 
     def __init__(self, context: RunContext, folder: Path, jobs: int) -> None:
         workspace, config = Workspace(folder), run_config(context)
-        self.said, self.context = StringIO(), context
+        tuning_folder(workspace).mkdir(parents=True, exist_ok=True)
+        self.printed, self.context = StringIO(), context
         self.search = Search(workspace, config, SearchSpace(), BUDGET, "6x30#abcdef")
-        self.services = FixedServices(workspace, context, self.said)
+        self.services = FixedServices(workspace, context, self.printed)
         self.engine = HereEngine(jobs)
         self.engine.slots(2, context.execution.device, 1, lambda: 0)
 
     def do(self, *models: str) -> dict[str, str]:
         return do_trials(requested(*models), self.search, self.engine, self.services)
 
-    def study(self, model: str) -> Study:
-        return self.search.read(self.search.file(requested(model)[0], self.context))
+    def trials(self, model: str) -> list[TunedTrial]:
+        """The trials that count."""
+        return tuned_trials(self.study(model))
+
+    def study(self, model: str) -> optuna.Study:
+        return self.model_study(model).open(open_journal(self.search.workspace))
+
+    def model_study(self, model: str) -> ModelStudy:
+        [row] = requested(model)
+        return self.search.model_study(row, self.context)
 
 
 @pytest.fixture
@@ -69,95 +78,93 @@ def test_trials_are_the_same_with_however_many_processes(make: Callable[..., Tun
     alone, spread = make("alone"), make("spread", 2)
     assert (alone.do("updown", "m2"), spread.do("updown", "m2")) == ({}, {})
     for model in ("updown", "m2"):
-        assert spread.study(model) == alone.study(model)
-    states = [trial.state for trial in alone.study("updown").trials]
-    assert "pruned" in states[:6], "else nothing is compared"
-    assert states[6:] == ["finished"] * 2, "no further seed is pruned"
-    assert not list(spread.search.workspace.root.rglob("epoch"))
+        assert len(alone.trials(model)) == 6
+        assert spread.trials(model) == alone.trials(model)
+    assert "pruned" in [trial.state for trial in alone.trials("updown")], "else nothing is compared"
+    assert [path for path in tuning_folder(spread.search.workspace).iterdir() if path.is_dir()] == []
+    assert spread.do("updown", "m2") == {}, "again, nothing is left"
+    assert len(spread.study("updown").trials) == 6
 
 
 @pytest.mark.parametrize("epochs", [0, 2])
 @pytest.mark.parametrize("killed", [True, False])
-def test_a_lost_trial_goes_on_with_what_it_reported(
+def test_a_lost_trial_is_done_again(
     make: Callable[..., Tuner], monkeypatch: pytest.MonkeyPatch, epochs: int, killed: bool
 ) -> None:
     """The second trial of a model is lost, with its process or by an error; the next command does it again."""
     alone, lost = make("alone"), make("lost", 2)
     alone.do("updown", "m2")
 
-    def dying(order: TrialOrder, context: object, reports: Any, services: object) -> float:
-        report = reports.report
-
-        def count(cider: float, step: int, *, last: bool) -> None:
-            report(cider, step, last=last)
-            if order.model.name == "updown" and order.place == 2 and step == 10 * (epochs + 1):
-                if killed:
-                    os.kill(os.getpid(), signal.SIGKILL)
-                raise OSError("lost")
-
-        reports.report = count
-        return train(order, context, reports, services)
+    def dying(trial: optuna.Trial, study: ModelStudy, values: TunedValues, search: Search, services: Services) -> float:
+        if study.model.name == "updown" and trial.number == 1:
+            for epoch in range(epochs):
+                trial.report(0.9, 10 * (epoch + 1))
+            if killed:
+                os.kill(os.getpid(), signal.SIGKILL)
+            raise OSError("lost")
+        return train(trial, study, values, search, services)
 
     with monkeypatch.context() as dies:
         dies.setattr("harness.benchmark.tune.tune.train_trial", dying)
         errors = lost.do("updown", "m2")
     assert list(errors) == ["updown"]
     assert errors["updown"].startswith("WorkerDied" if killed else "OSError: lost")
-    assert lost.study("m2") == alone.study("m2"), "another model goes on"
+    assert lost.trials("m2") == alone.trials("m2"), "another model goes on"
     assert lost.do("updown", "m2") == {}
-    assert lost.study("updown") == alone.study("updown")
+    assert lost.trials("updown") == alone.trials("updown")
+    first, again = [trial for trial in lost.study("updown").trials if trial.number in {1, 2}]
+    assert (first.state.name, again.params) == ("FAIL", first.params)
 
 
 def test_what_ends_trials_badly_is_told_apart(make: Callable[..., Tuner], monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing(order: TrialOrder, *more: Any) -> float:
-        if order.model.name == "updown":
+    def failing(
+        trial: optuna.Trial, study: ModelStudy, values: TunedValues, search: Search, services: Services
+    ) -> float:
+        if study.model.name == "updown":
             raise BenchError("shapes do not fit", "mend it")
-        if order.trial.values != TunedValues():
+        if values != TunedValues():
             raise TrainingDivergedError("loss nan")
-        return train(order, *more)
+        return train(trial, study, values, search, services)
 
     monkeypatch.setattr("harness.benchmark.tune.tune.train_trial", failing)
     tuner = make("one")
     assert tuner.do("updown", "m2") == {"updown": "BenchError: shapes do not fit (mend it)"}
-    study = tuner.study("m2")
-    found = study.chosen()
-    assert (found.count("finished"), found.count("failed"), study.done, found.best) == (1, 5, True, found.default)
-    assert [trial.state for trial in tuner.study("updown").trials] == [None], "it is done again"
+    assert [trial.state for trial in tuner.trials("m2")] == ["finished"] + ["failed"] * 5
+    assert tuner.trials("updown") == [], "it is done again"
+    assert [trial.state.name for trial in tuner.study("updown").trials] == ["FAIL"], "and recorded"
 
 
 def test_a_node_without_the_workspace_is_named(make: Callable[..., Tuner]) -> None:
-    search = make("there").search
-    order = TrialOrder(requested("updown")[0], DEFAULT, 1, search.workspace.root / "nowhere")
-    with pytest.raises(BenchError, match="nowhere"):
-        TrialWork(search)(order)
+    tuner = make("there")
+    with pytest.raises(BenchError, match="a node of the cluster does not see "):
+        TrialWork(tuner.search)(tuner.model_study("updown"))
 
 
-def test_trials_below_the_median_are_stopped(tmp_path: Path) -> None:
-    others = [{10: value} for value in (0.5, 0.6, 0.7)]
-
-    def reports() -> Reports:
-        (tmp_path / "reported.json").unlink(missing_ok=True)
-        return Reports(TrialOrder(requested("updown")[0], DEFAULT, 4, tmp_path, others), BUDGET)
-
-    reports().report(0.1, 9, last=False)  # the first third is too early
-    with pytest.raises(TrialPruned):
-        reports().report(0.59, 10, last=False)
-    reports().report(0.6, 10, last=False)
-    reports().report(0.1, 30, last=True)  # nothing is left to save
-
-
-def test_a_model_that_another_command_tunes_is_waited_for(make: Callable[..., Tuner]) -> None:
+def test_a_model_that_another_command_tunes_is_done_last(make: Callable[..., Tuner]) -> None:
     tuner = make("one")
-    file = tuner.search.file(requested("updown")[0], tuner.context)
-    file.parent.mkdir(parents=True)
+    lock = tuner.model_study("updown").lock
     with ThreadPoolExecutor(1) as pool:
-        with locked(file.with_suffix(".lock"), lambda: None):
+        with locked(lock, lambda: None):
             working = pool.submit(tuner.do, "updown", "m2")
-            while not tuner.study("m2").done:
+            end = time.monotonic() + 60
+            while len(tuner.trials("m2")) < 6 and time.monotonic() < end:
                 time.sleep(0.05)
-            assert tuner.study("updown").trials == ()
+            assert tuner.trials("updown") == []
         assert working.result(timeout=60) == {}
-    assert tuner.study("updown").done
+    assert len(tuner.trials("updown")) == 6
+
+
+def test_two_commands_share_a_study(make: Callable[..., Tuner], small: RunContext) -> None:
+    """Trials of one model are done one after another, by whichever command has its lock."""
+    alone, one = make("alone"), make("one")
+    other = Tuner(small, one.search.workspace.root, 1)
+    alone.do("updown")
+    one.do("m2")  # makes the journal
+    with ThreadPoolExecutor(2) as pool:
+        both = [pool.submit(tuner.do, "updown") for tuner in (one, other)]
+        assert [future.result(timeout=60) for future in both] == [{}, {}]
+    assert one.trials("updown") == alone.trials("updown")
+    assert len(one.study("updown").trials) == 6
 
 
 @pytest.mark.parametrize(

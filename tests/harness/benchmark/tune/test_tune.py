@@ -13,19 +13,19 @@ from harness.benchmark.context import RunContext
 from harness.benchmark.identity.signature import tuned_field
 from harness.benchmark.rows import plan_runs
 from harness.benchmark.tune.study import (
-    Trial,
     TunedFile,
     TunedModel,
     from_file,
     from_workspace,
     one_after_other,
-    read_study,
-    studies_folder,
+    open_journal,
+    tuned_trials,
+    tuning_folder,
 )
 from harness.config.execution import ExecutionConfig
 from harness.config.load import load_preset
 from harness.config.preset import Preset
-from harness.config.tuning import TRIAL_SEED, AppliedTuning, Budget, SearchSpace, Tuned, TunedTrial, TunedValues
+from harness.config.tuning import AppliedTuning, Budget, SearchSpace, Tuned, TunedTrial, TunedValues
 from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
 from tests.harness.benchmark.kills import PLUGINS, killed_at
@@ -41,6 +41,7 @@ from tests.harness.conftest import (
     set_options,
 )
 
+optuna = pytest.importorskip("optuna")
 BUDGET = Budget(trials=3, updates=2, startup_trials=2)
 SETTINGS = TINY | {"size.n_heads": 2, "schedule.stages.0.epochs": 2}
 FEATURES = ("--backbone", "filterbank", "--backbone-option", "grid=2", "--device", "cpu")
@@ -51,42 +52,49 @@ def words(command: str, data: Path, workspace: Path, models: str) -> list[object
     return [command, *options, *FEATURES, *set_options(SETTINGS)]
 
 
-def trials_of(workspace: Path, model: str) -> tuple[Trial, ...]:
-    """The trials of a model's study."""
-    [file] = studies_folder(Workspace(workspace)).glob(f"{model}-s*.json")
-    return read_study(file).trials
+def study_of(workspace: Workspace, model: str) -> optuna.Study:
+    """A model's study."""
+    storage = open_journal(workspace)
+    [name] = [name for name in optuna.get_all_study_names(storage) if name.startswith(f"{model}-s")]
+    return optuna.load_study(study_name=name, storage=storage)
 
 
 def test_a_killed_tuning_goes_on_and_its_values_are_run(
     draw_scenes: DrawScenes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data, models = draw_scenes(train=24, val=4, test=6), "transformer_base,broken_raises"
-    budget = ("--trials", 3, "--finalists", 1, "--seeds", 1)
+    budget = ("--trials", 4)
     killed = [*words("tune", data, tmp_path / "a", models), *budget, "--plugin", PLUGINS / "broken_models.py"]
     plugin, environment = killed_at("training")  # in the third of the first trial's four steps
     assert bench_forked(*killed, *plugin, **environment).returncode == -signal.SIGKILL
-    assert [trial.state for trial in trials_of(tmp_path / "a", "transformer_base")] == [None]
+    states = [trial.state.name for trial in study_of(Workspace(tmp_path / "a"), "transformer_base").trials]
+    assert states == ["RUNNING"]
 
     with own_registry():
-        code, said = bench_or_raise(*killed, *plugin, "--export", tmp_path / "tuned.yaml")
+        code, printed = bench_or_raise(*killed, *plugin, "--export", tmp_path / "tuned.yaml")
     assert code == 1, "models that fail say so, and stop no other"
-    assert "broken_raises: failed: RuntimeError: shapes do not fit" in said
-    assert said.count("transformer_base trial") == 5
+    assert "broken_raises: failed: RuntimeError: shapes do not fit" in printed
+    assert printed.count("transformer_base trial") == 4
     with monkeypatch.context() as beside:
         beside.setattr(ExecutionConfig, "jobs_for", lambda *_: 2)  # though it is one model
         assert bench_or_raise(*words("tune", data, tmp_path / "b", "transformer_base"), *budget)[0] == 0
-    trials = trials_of(tmp_path / "a", "transformer_base")
-    assert trials == trials_of(tmp_path / "b", "transformer_base"), "neither the kill nor --jobs is in the values"
+    study, uninterrupted = (study_of(Workspace(tmp_path / name), "transformer_base") for name in "ab")
+    assert [trial.state.name for trial in study.trials][:2] == ["FAIL", "COMPLETE"]
+    trials = tuned_trials(study)
+    assert trials == tuned_trials(uninterrupted), "neither the kill nor --jobs is in the values"
 
     file = TunedFile.model_validate(yaml.safe_load((tmp_path / "tuned.yaml").read_text(encoding="utf-8")))
     assert file.models.keys() == {"transformer_base"}
-    found = file.models["transformer_base"]
-    assert found.default is not None
-    assert found.best is not None
-    assert found.best >= found.default
-    assert [trial.score for trial in found.trials] == [trial.score for trial in trials]
-    assert [trial.seed - TRIAL_SEED for trial in found.trials] == [0, 0, 0, 1, 1]
-    assert found.deviation is not None
+    tuned = file.models["transformer_base"]
+    assert tuned == TunedModel.of_trials(trials)
+    assert len(trials) == 4
+    assert tuned.default is not None
+    assert tuned.best is not None
+    assert tuned.best >= tuned.default
+    lines = [line.split() for line in printed[printed.index("Model ") :].splitlines()]
+    scores = [f"{100 * trial.score:.1f}" for trial in trials if trial.score is not None]
+    table = [line for line in lines if line[:1] == ["transformer_base"] or line[:1] in (["2"], ["3"], ["4"])]
+    assert [line[2 if line[0] == "transformer_base" else 1] for line in table] == scores
 
     of_file = ("--tuned", tmp_path / "tuned.yaml")
     assert bench_or_raise(*words("run", data, tmp_path / "b", "transformer_base,blind"))[0] == 0
@@ -108,19 +116,19 @@ def test_a_stage_is_searched_after_those_before_it_and_its_values_are_run(
     data, place, models = draw_scenes(train=24, val=4, test=6), tmp_path / "killed", "transformer_base"
     settings = SETTINGS | {f"schedule.stages.1.self_critical.{name}": 2 for name in ("samples", "max_len")}
     more = ["--preset", "quick-scst", *set_options(settings | {"schedule.stages.1.epochs": 2})]
-    tuning = [*words("tune", data, place, models), *more, "--stage", "scst"]
-    tuning += ["--trials", 2, "--finalists", 1, "--seeds", 1]
+    tuning = [*words("tune", data, place, models), *more, "--stage", "scst", "--trials", 2]
     for moment in ("training", "captioning"):  # in the first stage, then in the searched one
         plugin, environment = killed_at(moment)
         assert bench_forked(*tuning, *plugin, **environment).returncode == -signal.SIGKILL
     with own_registry():
         assert bench_or_raise(*tuning, *plugin, "--export", tmp_path / "tuned.yaml")[0] == 0
-    assert not [path for path in (place / "tuning").iterdir() if path.is_dir()]
+    assert not [path for path in tuning_folder(Workspace(place)).iterdir() if path.is_dir()]
 
     content = TunedFile.model_validate(yaml.safe_load((tmp_path / "tuned.yaml").read_text(encoding="utf-8")))
     assert (content.space.stage, content.budget.updates) == ("scst", 2)
-    assert bench_or_raise(*words("tune", data, tmp_path / "b", models), *more, "--trials", 1, "--finalists", 0)[0] == 0
-    alone, whole = (trials_of(each, models)[0].score for each in (place, tmp_path / "b"))
+    assert bench_or_raise(*words("tune", data, tmp_path / "b", models), *more, "--trials", 1)[0] == 0
+    studies = (study_of(Workspace(folder), models) for folder in (place, tmp_path / "b"))
+    alone, whole = (tuned_trials(study)[0].score for study in studies)
     assert alone, "else nothing is compared"
     assert alone == whole, "the preset, whether its stages are trained at once or not"
     for same in (("--tuned", "workspace"), ("--tuned", tmp_path / "tuned.yaml")):
@@ -212,6 +220,7 @@ def test_a_model_without_a_finished_study_is_named(small: RunContext, tmp_path: 
         from_workspace(Workspace(tmp_path))(small, requested("updown", "m2"), quiet())
     assert caught.value.hint is not None
     assert caught.value.hint.startswith("type: bench tune --models updown,m2 --preset smoke --workspace ")
+    assert not list(tmp_path.iterdir()), "asking makes no journal"
 
 
 def tuned_file(context: RunContext) -> TunedFile:
