@@ -24,7 +24,7 @@ from harness.data.vocabulary import as_read
 from harness.inference.generate import search_of
 from harness.measure.captioning_costs import Effort, Timed, time_captioning, time_generation, untimed
 from harness.measure.energy import missing
-from harness.measure.estimate import WEIGHT, DataShape, PassCosts, plan_stages
+from harness.measure.estimate import WEIGHT, DataShape, PassCosts, work_of_stages
 from harness.measure.flops import FlopCounts, count_encoder, count_flops
 from harness.measure.inputs import example_for, example_visual
 from harness.measure.memory import TRAINED, PeakMemory, counted_parameters, require_memory
@@ -104,11 +104,10 @@ def macs_per_image(model: Captioner, counts: FlopCounts | None, context: RunCont
         return []
     length = min(usual_length(context), model.max_len)
     if isinstance(model, HasBackbone):  # a backbone of its own is counted
-        costs, _ = pass_costs(model, cells=1, caption_length=length)
+        costs = pass_costs(model, cells=1, caption_length=length)
     else:
         decoder = counts.teacher_forced.macs - counts.encoder.macs  # of captions as long as they may be
         costs = PassCosts(
-            parameters=counts.parameters,
             encoder=counts.encoder.macs,
             start=counts.start.macs,
             step=counts.step.macs,
@@ -117,12 +116,10 @@ def macs_per_image(model: Captioner, counts: FlopCounts | None, context: RunCont
     data = DataShape(
         train=len(context.data.train),
         val=0,
-        test=0,
         captions=fmean(len(sample.captions) for sample in context.data.train),
-        words=len(context.inputs.vocabulary),
         caption_length=length,
     )
-    stages = plan_stages(stages_for(model, context.preset.schedule), costs, data, context.inputs.decoding.max_len)
+    stages = work_of_stages(stages_for(model, context.preset.schedule), costs, data, context.inputs.decoding.max_len)
     return [(stage.training + stage.decoding) / stage.images for stage in stages]
 
 
@@ -172,8 +169,8 @@ def _work(summary: TrainState, macs_per_image: Sequence[float], context: RunCont
     }
 
 
-def pass_costs(model: Captioner, *, cells: int, caption_length: int) -> tuple[PassCosts, Visual]:
-    """The costs of one image, and an example image to probe speed with; of `cells` grid cells or regions."""
+def pass_costs(model: Captioner, *, cells: int, caption_length: int) -> PassCosts:
+    """The costs of one image of `cells` grid cells or regions."""
     visual = example_for(model, length=cells)
     body, seen = model, visual
     if isinstance(model, HasBackbone):
@@ -185,13 +182,12 @@ def pass_costs(model: Captioner, *, cells: int, caption_length: int) -> tuple[Pa
     counts = count_flops(body, seen, caption_length=caption_length, beam_size=1)
     backbone = 0 if body is model else count_encoder(model, visual).macs - counts.encoder.macs
     return PassCosts(
-        parameters=sum(parameter.numel() for parameter in model.parameters()),
         encoder=counts.encoder.macs,
         start=counts.start.macs,
         step=counts.step.macs,
         caption=counts.teacher_forced.macs - counts.encoder.macs,
         backbone=backbone,
-    ), visual
+    )
 
 
 def usual_length(context: RunContext) -> int:

@@ -26,8 +26,7 @@ from zoo.errors import ZooError
 PANELS: Final = {
     "Compare architectures": {
         "run": "Train, caption, score, measure and store every model under the same conditions.",
-        "plan": "Show what bench run with the same options would do, with an estimate of time and disk; nothing is "
-        "started.",
+        "plan": "Show what bench run with the same options would do; nothing is started.",
         "tune": "Search learning rate, dropout scale, warm-up and clipping for every model, alike and with the same "
         "budget.",
         "work": "Execute planned runs of a workspace, as bench run or bench plan --store stored them, until none is "

@@ -1,11 +1,10 @@
-"""`bench plan`: what a run would do and about what it would take, before anything starts."""
+"""`bench plan`: what a run would do, before anything starts."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,18 +14,16 @@ from harness.cli.inputs import doing, open_results
 from harness.cli.options import RunOptions, refuse_typed, with_run_options
 from harness.cli.output import echo, format_table
 from harness.cli.run import make_request
-from harness.config.limits import MAX_CHANNELS, MAX_REGIONS
 from harness.utils.errors import BenchError
-from harness.utils.files import disk_of, expanded
+from harness.utils.files import expanded
 from harness.utils.workspace import Workspace
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from harness.benchmark.plan import Asked, Request
-    from harness.benchmark.preview import Estimate, Preview
+    from harness.benchmark.preview import Preview
     from harness.data.dataset import Dataset
-    from harness.measure.estimate import DataShape
     from results.runs.run import DatasetInfo
 
 EXAMPLES = """
@@ -44,21 +41,16 @@ _SEEN = (
 )
 SEEDS = (2, 3, 5, 10, 20)
 MORE_IMAGES = 4
+_USUAL_SEEDS = (3, 5)
 _POINTS: dict[str, Any] = {"metavar": "POINTS", "min": 0.01, "max": 1000.0}
 """From the last digit of CIDEr-D points that is shown to the highest score that there is."""
 SPLIT = "test"
 _HINT = "state both: --seed-deviation 5 --image-deviation 40; or run two models with --seeds 3 first"
-_SOURCES = {
-    "stored": "as stored runs of these conditions took, all of their work included",
-    "measured": "measured on {device} here for a moment",
-}
 
 
 def plan(
     options: RunOptions,
     context: typer.Context,
-    cells: Annotated[int | None, typer.Option(min=1, max=MAX_REGIONS, help="Grid cells or regions an image.")] = None,
-    channels: Annotated[int | None, typer.Option(min=1, max=MAX_CHANNELS, help="Channels of the features.")] = None,
     store: Annotated[bool, typer.Option("--store", help="Store the runs as planned, for bench work.")] = False,
     detect: Annotated[
         float | None,
@@ -74,14 +66,14 @@ def plan(
         ),
     ] = None,
 ) -> None:
-    """Show what bench run with the same options would do, with an estimate of time and disk; nothing is started.
+    """Show what bench run with the same options would do; nothing is started.
 
-    Finished runs that would be re-used are counted. Multiply-accumulates are counted. Time is an estimate: what stored
-    runs of these conditions took, or counts over a speed that is measured here in a moment. --data may also be coco,
-    flickr30k or flickr8k where there are no such data: their sizes are known. --detect, --seed-deviation and
-    --image-deviation look at --data, --images, --workspace and --db alone; --data may also be the name of stored data.
+    Finished runs that would be re-used are counted. The time is what stored runs of the same model and preset took on
+    this kind of machine. --data may also be coco, flickr30k or flickr8k where there are no such data: their sizes are
+    known. --detect, --seed-deviation and --image-deviation look at --data, --images, --workspace and --db alone; --data
+    may also be the name of stored data.
     """
-    from harness.measure.estimate import KNOWN
+    from harness.data.known_sizes import KNOWN_SIZES
 
     if detect is not None:
         used = {"data", "images", "detect", "seed_deviation", "image_deviation", "workspace", "db"}
@@ -91,16 +83,13 @@ def plan(
         return
     why, deviations = "what a difference is told from, but none is asked for", ("seed_deviation", "image_deviation")
     refuse_typed(context, deviations, why, "add --detect 1.0, for example")
-    # What models see may be stated before the features are here, whether or not the data are.
-    stated = cells and channels and options.backbone is None and options.regions is None
-    here = options.data == "scenes" or (expanded(options.data).exists() and not (stated and options.data in KNOWN))
-    if not here and options.data not in KNOWN:
-        hint = f"name a folder or file as for bench run, or one of: {', '.join(KNOWN)}"
+    here = options.data == "scenes" or expanded(options.data).exists()
+    if not here and options.data not in KNOWN_SIZES:
+        hint = f"name a folder or file as for bench run, or one of: {', '.join(KNOWN_SIZES)}"
         raise BenchError(f"--data {options.data} does not exist, and the sizes of this data set are unknown", hint)
     if not here:
         why = f"not read, since of {options.data} the sizes alone are looked at"
-        hint = "say what models see by --cells and --channels, or name data that are here: --data FOLDER"
-        refuse_typed(context, (*_SEEN, "store"), why, hint)
+        refuse_typed(context, (*_SEEN, "store"), why, "leave it out, or name data that are here: --data FOLDER")
     if store:
         more, hint = (
             ("more_metrics", "clip", "bert", "instances"),
@@ -117,28 +106,31 @@ def plan(
         with reporter.step("Loading torch"):
             request = make_request(replace(options, jobs="1") if store else options, by_size=not here)
             from harness.benchmark.plan import resolve
-            from harness.benchmark.preview import estimates, preview
+            from harness.benchmark.preview import preview
+            from harness.measure.environment import describe_environment
             from results import Store
+            from results.runs.spreads import machine_of
         with reporter.step("Planning the runs"):
             asked = resolve(request, reporter)
-            found = preview(request, asked, reporter, here=here)
-        left = [spec for spec in found.specs if spec.key not in found.finished]
-        if store and found.record is None:
+            machine = None
+            if options.on == HERE and not store:
+                machine = machine_of(describe_environment(asked.opening.device), "trained")
+            planned = preview(request, asked, reporter, here=here, machine=machine)
+        left = [spec for spec in planned.specs if spec.key not in planned.finished]
+        if store and planned.record is None:
             looks, regions = request.features, request.features.regions
             seen = f"--backbone {looks.backbone}" + (f" --regions {regions.source}" if regions else "")
             hint = f"type first: bench data features {request.data} {seen}, with the same --workspace and --images"
-            raise BenchError(f"--store: {found.unknown}", hint)
+            raise BenchError(f"--store: {planned.unknown}", hint)
         if store and request.rerun:
             raise BenchError("--store: bench work re-uses what is finished", "leave --reuse none out")
         if store and not left:
             raise BenchError("--store: no run is left to do", "leave --store out")
-        shape = replace(found.shape, cells=cells or found.shape.cells, channels=channels or found.shape.channels)
-        taken = estimates(request, asked, found, shape, reporter, elsewhere=(options.on != HERE or store))
-    _show(request, asked, found, shape, taken, console)
-    if store and found.record is not None:
+    _show(request, asked, planned, machine, console)
+    if store and planned.record is not None:
         request.workspace.create()
         with Store(request.workspace.database) as results:
-            results.record_dataset(found.record)
+            results.record_dataset(planned.record)
             results.plan(left)
             known = results.progress([spec.key for spec in left])
         ended = [key for key, run in known.items() if run.status in {"failed", "skipped"}]
@@ -154,62 +146,57 @@ def _row(model: str, budget: int) -> str:
     return model if budget == 1 else f"{model}*{budget}"
 
 
-def _show(
-    request: Request, asked: Asked, found: Preview, shape: DataShape, taken: Sequence[Estimate], console: Console
-) -> None:
-    """Print what is made first, the stages, the table of runs, and what all of them take."""
-    from harness.measure.estimate import feature_bytes, run_bytes
+def _show(request: Request, asked: Asked, planned: Preview, machine: str | None, console: Console) -> None:
+    """Print what is made first, the stages, the table of runs, their time and their power."""
     from results.records import budget_of
 
-    say = partial(console.print, soft_wrap=True, markup=False)
     names = [model.name for model in asked.models if model.kind == "trained"]
     others = [model.name for model in asked.models if model.kind != "trained"]
-    if found.specs and "human" not in {spec.model for spec in found.specs}:
+    if planned.specs and "human" not in {spec.model for spec in planned.specs}:
         others = [name for name in others if name != "human"]  # left out, as the note says
     seeds, first, budgets = request.seeds, request.first_seed, request.budgets
-    runs = Counter({_row(name, budget): seeds for budget in budgets for name in names}) + Counter(others)
-    done = Counter(_row(spec.model, budget_of(spec.config)) for spec in found.specs if spec.key in found.finished)
-    for what in found.first:
-        say(f"first: {what}")
-    if found.unknown:
-        say(f"re-used: not known, {found.unknown}")
-        if names:
-            counts, schedule = (shape.train, round(shape.train * shape.captions)), request.preset.schedule
-            for warning in schedule.idle_stages(*counts):
-                say(warning, style="yellow")
-    for each in taken[: len(budgets)]:
-        for stage in each.stages:
-            epochs = f"{stage.epochs:,} epoch{'s' * (stage.epochs != 1)}"
-            sizes = f"{epochs}, {stage.steps:,} steps, {stage.images:,} images"
-            say(f"stage {_row(stage.stage, each.budget)}: {sizes}")
-    by_row = {_row(each.model, each.budget): each for each in taken}
-    _print_table(by_row, runs, done, console, known=not found.unknown)
+    trained = {_row(name, budget): (name, budget) for budget in budgets for name in names}
+    runs = Counter(dict.fromkeys(trained, seeds)) + Counter(others)
+    finished = [spec for spec in planned.specs if spec.key in planned.finished]
+    done = Counter(_row(spec.model, budget_of(spec.config)) for spec in finished)
+    for made in planned.first:
+        console.print(f"first: {made}", soft_wrap=True, markup=False)
+    if planned.unknown:
+        console.print(f"re-used: not known, {planned.unknown}", soft_wrap=True, markup=False)
+    if names:
+        _show_stages(request, planned, console)
+    seconds = {row: planned.seconds[key] for row, key in trained.items() if key in planned.seconds}
+    _print_table(runs, done, seconds, console, known=not planned.unknown)
     total, untrained = runs.total(), f", rows without training {len(others)}" if others else ""
     which = "" if not first else f" ({first})" if seeds == 1 else f" ({first} to {first + seeds - 1})"
-    what = "run" if total == 1 else "runs"
+    noun = "run" if total == 1 else "runs"
     under = "" if budgets == (1,) else f", budgets {', '.join(map(str, budgets))}"
-    console.print(f"{total} {what}: models {len(names)}, seeds {seeds}{which}{under}{untrained}")
-    if not found.unknown:
+    console.print(f"{total} {noun}: models {len(names)}, seeds {seeds}{which}{under}{untrained}")
+    if not planned.unknown:
         console.print(f"{done.total()} finished before and re-used, {total - done.total()} to do")
-    left = {row: runs[row] - done[row] for row in by_row}
-    features = feature_bytes(shape.train + shape.val + shape.test, shape.cells, shape.channels)
-    disk = features + sum(left[row] * run_bytes(each.parameters) for row, each in by_row.items())
-    root, free = disk_of(request.workspace.root)
-    console.print(
-        f"disk: about {disk / 1e9:.2f} GB in {request.workspace.root}: features of {shape.cells} x {shape.channels} "
-        f"once, weights and checkpoints; {free / 1e9:.1f} GB are free at {root}"
-    )
-    to_do = {row: each for row, each in by_row.items() if left[row]}
-    if by_row and not to_do:
-        console.print("time: none to train")
-    _print_time(to_do, left, request.execution.devices, asked.opening.device, console)
+    _print_time({row: runs[row] - done[row] for row in trained}, seconds, machine, console)
+    _print_power(seeds, planned, console)
+
+
+def _show_stages(request: Request, planned: Preview, console: Console) -> None:
+    """Print the sizes of all stages under each budget, and warnings of rates that teach nothing."""
+    images, captions = planned.images, planned.captions
+    if planned.unknown:  # else planning has warned
+        for warning in request.preset.schedule.idle_stages(images, captions):
+            console.print(warning, soft_wrap=True, markup=False, style="yellow")
+    for budget in request.budgets:
+        for stage in request.preset.schedule.times(budget).stages:
+            epochs = "1 epoch" if stage.epochs == 1 else f"{stage.epochs:,} epochs"
+            steps = stage.steps_per_epoch(images, captions) * stage.epochs
+            presented = stage.images_per_epoch(images, captions) * stage.epochs
+            sizes = f"{epochs}, {steps:,} steps, {presented:,} images"
+            console.print(f"stage {_row(stage.name, budget)}: {sizes}", soft_wrap=True, markup=False)
 
 
 def _print_table(
-    taken: Mapping[str, Estimate], runs: Counter[str], done: Counter[str], console: Console, *, known: bool
+    runs: Counter[str], done: Counter[str], seconds: Mapping[str, float], console: Console, *, known: bool
 ) -> None:
-    """A line a row of the benchmark: runs to do and re-used ones, and what one run of a trained model takes."""
-    from reports.tables.numbers import count, macs
+    """Print a line a row of the benchmark: runs to do and re-used ones, and what one run took before."""
     from reports.text.grid import Grid
 
     def shortened(name: str, width: int) -> str:
@@ -217,56 +204,52 @@ def _print_table(
         kept = max(width - 1, 2)
         return name if len(name) <= width else f"{name[: kept - kept // 2]}…{name[len(name) - kept // 2 :]}"
 
-    header, rows = ("Model", "New", "Re-used", "Parameters", "Work", "Time"), []
-    for name, number in runs.items():
-        told = ("-", "-", "-")
-        if (each := taken.get(name)) is not None:
-            seconds = "-" if each.seconds is None else _span(*map(_rough, each.seconds))
-            told = (count(each.parameters), macs(each.work), seconds)
-        rows.append((name, f"{number - done[name]}", f"{done[name]}" if known else "?", *told))
+    header, rows = ("Model", "New", "Re-used", "Time of a run"), []
+    for name, count in runs.items():
+        time = _rough(seconds[name]) if name in seconds else "-"
+        rows.append((name, f"{count - done[name]}", f"{done[name]}" if known else "?", time))
     numbers = sum(2 + max(map(len, column)) for column in list(zip(header, *rows, strict=True))[1:])
     # A name alone may be cut, so that a model has one line and every number is whole.
-    console.print(Grid(header, [(shortened(name, console.width - numbers), *told) for name, *told in rows]).rich())
-    console.print("Work and time are of one run: training, validation and captioning.")
+    console.print(Grid(header, [(shortened(name, console.width - numbers), *cells) for name, *cells in rows]).rich())
 
 
-def _print_time(
-    taken: Mapping[str, Estimate], left: Mapping[str, int], devices: int, device: str, console: Console
-) -> None:
-    """The time of all runs that are left, one after the other, what it is told from, and why it cannot be told."""
-    from harness.benchmark.preview import MOMENT_IMAGES
-
-    if known := [(left[row], each.seconds) for row, each in taken.items() if each.seconds is not None]:
-        span = [sum(count * seconds[end] for count, seconds in known) for end in (0, 1)]
-        sources = Counter(each.told for each in taken.values() if each.seconds is not None)
-        told = "; ".join(
-            _SOURCES[source].format(device=device) + f" ({number} models)" * (len(sources) > 1)
-            for source, number in sources.items()
-        )
-        hours = _span(*(f"{seconds * devices / 3600:,.2f}" for seconds in span))
-        times = _span(*map(_rough, span))
-        console.print(f"an ESTIMATE of {hours} device-hours ({times} on {devices}), {told}; one model at a time")
-        if "measured" in sources:
-            console.print(
-                f"The least: every step takes as long as one of {MOMENT_IMAGES} images, as where a GPU waits for small "
-                "models. The most: all work at the rate of these, as on a processor. Extraction of features, scoring "
-                "and waiting for data come on top."
-            )
-    unknown: dict[str, list[str]] = {}
-    for row, each in taken.items():
-        if each.seconds is None:
-            unknown.setdefault(each.told, []).append(row)
-    for why, rows in unknown.items():
-        of = f" of {', '.join(rows)}" if len(rows) < len(taken) else ""
-        console.print(f"time{of}: not estimated, {why}", soft_wrap=True)
+def _print_time(left: Mapping[str, int], seconds: Mapping[str, float], machine: str | None, console: Console) -> None:
+    """Print the time of all runs that are left, one after the other, and of which it is not known."""
+    to_do = {row: count for row, count in left.items() if count}
+    if not to_do:
+        if left:
+            console.print("time: none to train")
+        return
+    known = {row: count * seconds[row] for row, count in to_do.items() if row in seconds}
+    unknown = [row for row in to_do if row not in seconds]
+    where = "" if machine is None else f" on {machine}" if machine else " on this machine"
+    if not known:
+        console.print(f"time: not known yet, since no such run{where} is stored", soft_wrap=True)
+        return
+    total = _rough(sum(known.values()))
+    console.print(f"time: {total}, one run after the other, as stored runs{where} took", soft_wrap=True)
+    if unknown:
+        console.print(f"time of {', '.join(unknown)}: not known yet", soft_wrap=True)
 
 
-def _span(least: str, most: str) -> str:
-    return least if least == most else f"{least} – {most}"
+def _print_power(seeds: int, planned: Preview, console: Console) -> None:
+    """Print the smallest differences of two models that some numbers of seeds show, by the variances of stored runs."""
+    from results.statistics.power import detectable
+
+    stored = planned.variances
+    if stored is None or stored.image_deviation is None:
+        console.print("power: not known yet, since no two models with two seeds each are stored", soft_wrap=True)
+        return
+    counts = sorted({*_USUAL_SEEDS, max(seeds, 2)})
+    points = [detectable(count, stored.images, stored.seed_deviation, stored.image_deviation) for count in counts]
+    text = f"{counts[0]} seeds and {stored.images:,} images show {points[0]:.1f} points of CIDEr-D"
+    for count, least in zip(counts[1:], points[1:], strict=True):
+        text += f", {count} seeds {least:.1f}"
+    console.print(f"power: {text}", soft_wrap=True)
 
 
 def _rough(seconds: float) -> str:
-    """A duration as exact as an estimate is."""
+    """A duration in one unit, rounded."""
     for unit, name in ((86_400, "days"), (3600, "h"), (60, "min")):
         if seconds >= 3 * unit:
             return f"{seconds / unit:.0f} {name}"
@@ -276,15 +259,15 @@ def _rough(seconds: float) -> str:
 def _images_to_test(options: RunOptions) -> tuple[str, int]:
     """The name of `--data`, and how many images its test split has, by its known size or by its files."""
     from harness.data.dataset import SCENES
+    from harness.data.known_sizes import KNOWN_SIZES
     from harness.data.scenes.dataset import ScenesConfig
-    from harness.measure.estimate import KNOWN
 
     if options.data == SCENES:  # whose known size counts both evaluated splits
         return SCENES, ScenesConfig().test
-    if options.data in KNOWN:
-        return options.data, KNOWN[options.data].test
+    if options.data in KNOWN_SIZES:
+        return options.data, KNOWN_SIZES[options.data].test
     if not expanded(options.data).exists():
-        hint = f"name a folder or file as for bench run, or one of: {', '.join(KNOWN)}"
+        hint = f"name a folder or file as for bench run, or one of: {', '.join(KNOWN_SIZES)}"
         raise BenchError(f"--data {options.data} does not exist, and the sizes of this data set are unknown", hint)
     dataset = _open_data(options)
     return dataset.name, len(dataset.split(SPLIT))

@@ -355,6 +355,11 @@ class Stage(Strict):
         count = captions if self.batch_of == "captions" else images
         return count // self.batch_size if self.drop_last else math.ceil(count / self.batch_size)
 
+    def images_per_epoch(self, images: int, captions: int) -> int:
+        """Images of an epoch, counted once for each caption where a batch counts captions."""
+        count = captions if self.batch_of == "captions" else images
+        return min(self.steps_per_epoch(images, captions) * self.batch_size, count)
+
     def times(self, budget: int) -> Stage:
         """The stage with `budget` times the epochs; what is counted in validations, as patience, stays."""
         rate, ramp = self.learning_rate.times(budget), self.scheduled_sampling

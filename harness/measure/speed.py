@@ -1,6 +1,6 @@
-"""Multiply-accumulate rates: a model's on this machine, for estimates of time, and GPUs' by their data sheets.
+"""Multiply-accumulate rates of GPUs by their data sheets, and the seconds of a call.
 
-The latter are those of dense matrix products: bf16 on tensor cores, fp32 without them, which is torch's default. Data
+The rates are those of dense matrix products: bf16 on tensor cores, fp32 without them, which is torch's default. Data
 sheets count two operations per multiply-accumulate.
 """
 
@@ -10,13 +10,7 @@ from statistics import median
 
 import torch
 
-from harness.measure.estimate import FORWARD_AND_BACKWARD, PassCosts, Speed
-from harness.measure.inputs import batch_of
 from harness.measure.latency import seconds_of
-from harness.measure.model_modes import preserve_state
-from zoo import Captioner, Visual
-from zoo.decoding import greedy
-from zoo.layers.looped import exactly
 
 A100 = "A100"
 _TFLOPS: dict[str, dict[str, float]] = {
@@ -51,36 +45,8 @@ def a100_seconds(macs: float, rate: float, peak: float, precision: str) -> tuple
     return macs * peak / (rate * ours), macs / min(rate, ours)
 
 
-CAPTIONS = 5
 LEAST_CALLS, PATIENCE = 3, 10
 """Calls whose median says more than their mean, and how many times the wanted seconds they may take for it."""
-
-
-def measure_speed(
-    model: Captioner, visual: Visual, costs: PassCosts, length: int, *, images: int = 8, min_s: float = 1.0
-) -> Speed:
-    """Time training passes and greedy decoding on copies of one image; the model is left as it was."""
-    batch = batch_of(visual, images)
-    device = next(model.parameters()).device
-    tokens = torch.ones(images * CAPTIONS, length, dtype=torch.long, device=device)
-
-    def train() -> None:
-        model.zero_grad(set_to_none=True)
-        loss = model(batch, tokens).sum()
-        with exactly(loss):  # as in training, gradients are computed outside of autocast
-            loss.backward()
-
-    def decode() -> None:
-        greedy(model, model.encode(batch), max_len=length, bos=1, eos=model.vocab_size - 1)
-
-    per_pass = images * (costs.encoder + costs.backbone + CAPTIONS * costs.caption) * FORWARD_AND_BACKWARD
-    with preserve_state(model):
-        model.train()
-        step_s = median_seconds(train, device, min_s)
-        model.eval()
-        with torch.no_grad():
-            decoding = images * (costs.backbone + costs.decoding(1, length)) / median_seconds(decode, device, min_s)
-    return Speed(per_pass / step_s, decoding, step_s)
 
 
 def median_seconds(work: Callable[[], object], device: torch.device, min_s: float) -> float:

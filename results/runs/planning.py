@@ -12,6 +12,7 @@ import numpy as np
 from results.runs.leaderboard import RANKING_METRIC, rows_of
 from results.runs.reading import finished, image_scores
 from results.runs.run import ByImage
+from results.runs.spreads import machine_of
 from results.runs.standings import FLOORS
 from results.statistics.architecture import missing, summary
 from results.statistics.significance import mean_of_seeds
@@ -76,10 +77,15 @@ def _variances(rows: Sequence[Sequence[ByImage]]) -> StoredVariances | None:
     return StoredVariances(sqrt(between), degrees, sqrt(len(images) * interaction), deviation, *sizes)
 
 
-def run_seconds(store: Store, dataset: str, conditions: dict[str, str]) -> dict[str, float]:
-    """Mean seconds of runs that finished at the first attempt, by model; `conditions` are of signatures."""
-    found: dict[str, list[float]] = {}
+def run_seconds(store: Store, dataset: str, conditions: dict[str, str], machine: str | None = None) -> dict[str, float]:
+    """Mean seconds of runs that finished at the first attempt, by model; `conditions` are of signatures.
+
+    `machine` is the name of the device, else of the processor, that they ran on; None: whatever they ran on.
+    """
+    seconds: dict[str, list[float]] = {}
     for run in finished(store, dataset):
-        if run.attempts == 1 and run.started_at and conditions.items() <= run.signature.items():
-            found.setdefault(run.model, []).append((run.ended - run.started_at).total_seconds())
-    return {model: fmean(seconds) for model, seconds in found.items()}
+        if run.attempts != 1 or not run.started_at or not conditions.items() <= run.signature.items():
+            continue
+        if machine is None or machine_of(run.environment, "trained") == machine:
+            seconds.setdefault(run.model, []).append((run.ended - run.started_at).total_seconds())
+    return {model: fmean(of_model) for model, of_model in seconds.items()}

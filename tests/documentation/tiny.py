@@ -27,7 +27,7 @@ ONLY_PARSED = {
     r"scenes_run|scenes_report": "all models under four budgets, hours of two cores",
     r"coco_released|coco_run": "captions and references from the network",
     r"--workspace claims|bench claims": "the runs that claims are about, hours",
-    r"bench data download|--data coco$": "public data from the network",
+    r"bench data download": "public data from the network",
     r"gcn_lstm/(no-graph|semantic)": "trainings of half an hour",
     r"bench regress(?!.*--train)": "minutes; tests/harness/benchmark/test_gate.py does it at a tiny size",
 }
@@ -42,7 +42,6 @@ EDITS = (
     (r"--models \w+,ensemble:\S+", "--models updown,m2,ensemble:updown+m2"),
     (r"--models (\w+)(?:,\w+)+,(\w+)\b(?!:)", r"--models \1,\2"),
     (r",(image_transformer|expansionnet_v2) ", ",transformer_base "),  # of each other model costs are counted
-    (r"(--preset aoanet-paper .*)$", r"\1 --set size.d_model=16"),
     (r"(bench flops .*)$", r"\1 --caption-length 2"),
     (r"--budgets 1,2,4", "--budgets 1,2"),
     (r" --jobs \d+", ""),  # the suite's own number

@@ -1,23 +1,28 @@
 """`bench plan`: the options of `bench run`, runs that would be re-used, printed times, and a table for 80 columns."""
 
 import json
+from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import typer
+from sqlalchemy import update
 
-from harness.benchmark.identity.signature import data_field
+from harness.benchmark.identity.signature import data_field, training_fields
 from harness.cli.inputs import chosen_features
 from harness.cli.options import RunOptions
 from harness.cli.plan import SEEDS
 from harness.config.load import load_preset
 from harness.data.karpathy import read_karpathy
+from harness.measure.environment import describe_environment
 from harness.utils.errors import BenchError
 from results import ImageRecord, Quantity, SplitResult, Store
 from results.runs.planning import stored_variances
 from results.statistics.power import detectable, least_seeds, seed_deviation_over
+from results.store.schema import RunRow
 from tests.harness.cli.conftest import contents
 from tests.harness.conftest import (
     TINY,
@@ -46,7 +51,7 @@ def test_every_option_of_run_is_one_of_plan() -> None:
     planned, run = options("plan"), options("run")
     assert len(run) > 30
     assert {name: planned[name] for name in run} == run
-    assert {"cells", "channels", "store", "detect"} <= planned.keys() - run.keys()
+    assert planned.keys() - run.keys() == {"store", "detect", "seed_deviation", "image_deviation"}
 
 
 def test_finished_runs_are_shown_as_re_used(draw_scenes: DrawScenes, tmp_path: Path) -> None:
@@ -61,7 +66,7 @@ def test_finished_runs_are_shown_as_re_used(draw_scenes: DrawScenes, tmp_path: P
     assert row(told, "blind")[:2] == row(told, "human")[:2] == ["0", "1"]
     assert "2 finished before and re-used, 0 to do" in told
     assert "first:" not in told
-    assert "an ESTIMATE" not in told, "nothing is left to train"
+    assert "time: none to train" in told
     assert contents(workspace) == left
 
     words[words.index("blind,human")] = "blind,show_tell"
@@ -79,14 +84,15 @@ def row(told: str, model: str) -> list[str]:
     return line.split()[1:]
 
 
-def test_a_model_has_one_line_of_80_columns() -> None:
-    name = "expansionnet_v2/static-8-to-256-dynamic-16"  # too long for a terminal of this width
-    told = bench_or_raise("plan", "--models", name, "--data", "coco", env={"COLUMNS": "80"})[1]
-    lines = told.splitlines()
-    assert max(map(len, lines)) <= 80
-    [line] = [line for line in lines if "…" in line]
-    assert line.split()[1:3] == ["3", "?"]
-    assert "re-used: not known, coco is known by its sizes alone" in told
+@pytest.mark.parametrize("columns", [80, 60])
+def test_a_model_has_one_line(columns: int) -> None:
+    name = "expansionnet_v2/static-8-to-256-dynamic-16"  # too long for 60 columns
+    printed = bench_or_raise("plan", "--models", name, "--data", "coco", env={"COLUMNS": f"{columns}"})[1]
+    [line] = [line for line in printed.splitlines() if line.startswith("expansionnet")]
+    assert len(line) <= columns
+    assert ("…" in line) == (columns == 60)
+    assert line.split()[1:] == ["3", "?", "-"]
+    assert "re-used: not known, coco is known by its sizes alone" in printed
 
 
 def test_planned_runs_are_stored_and_worked_off(draw_scenes: DrawScenes, tmp_path: Path) -> None:
@@ -112,6 +118,53 @@ def test_planned_runs_are_stored_and_worked_off(draw_scenes: DrawScenes, tmp_pat
         bench_or_raise("plan", *words, "--more-metrics", "--store")
     with pytest.raises(BenchError, match="nothing-of-this-name"):
         bench_or_raise("work", "nothing-of-this-name", "--workspace", workspace)
+
+
+SMALL = ("--set", "size.d_model=16", "--set", "size.d_ff=16", "--set", "size.n_heads=2")
+
+
+def test_the_command_shows_the_stages_and_starts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    asked = ("--models", "transformer_base,human", "--preset", "quick-scst", "--seeds", "3", *SMALL)
+    printed = bench_ok("plan", *asked, "--device", "cpu", env={"COLUMNS": "80"}).stdout
+    assert max(map(len, printed.splitlines())) <= 80
+    assert "4 runs: models 1, seeds 3, rows without training 1" in printed
+    assert "stage xe: 10 epochs, 300 steps, 15,000 images" in printed
+    assert row(printed, "transformer_base") == ["3", "?", "-"]
+    assert "time: not known yet" in printed
+    assert "power: not known yet" in printed
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_authors_epochs_have_the_authors_number_of_batches() -> None:
+    tiny = ("--set", "size.max_len=74", *SMALL)
+    preset = ("--preset", "expansionnet-v2-paper-frozen", *tiny)
+    printed = bench_ok("plan", "--models", "transformer_base", *preset, "--data", "coco").stdout
+    assert f"{8 * 11_807:,}" in printed  # of 48 captions, as their README prints
+
+
+def test_stored_runs_of_the_same_conditions_and_machine_give_the_time(tmp_path: Path) -> None:
+    preset = load_preset("quick", ("size.d_model=16",))
+    here = {"cpu": describe_environment("cpu")["cpu"]}
+    with Store(tmp_path / "bench.sqlite") as store:
+        store.record_dataset(Make.dataset())
+        for model, environment in (("blind", here), ("updown", {"cpu": "another processor"})):
+            outcome = replace(Make.outcome(), environment=environment)
+            Make.run(store, outcome, model, 0, signature=training_fields(preset))
+        times = {"started_at": datetime(2026, 1, 1), "finished_at": datetime(2026, 1, 1, minute=4), "attempts": 1}
+        with store.writing() as connection:
+            connection.execute(update(RunRow).values(**times))
+    asked = ("--models", "blind,updown,show_tell", "--workspace", tmp_path, "--set", "size.d_model=16", "--seeds", "3")
+    printed = bench_ok("plan", *asked, "--device", "cpu").stdout
+    assert row(printed, "blind")[2:] == ["4", "min"]
+    assert row(printed, "updown")[2:] == row(printed, "show_tell")[2:] == ["-"]
+    assert "time: 12 min, one run after the other" in printed
+    assert "time of updown, show_tell: not known yet" in printed
+    on_cluster = bench_ok("plan", *asked, "--on", "ray").stdout
+    assert row(on_cluster, "updown")[2:] == ["4", "min"], "of whatever machine"
+    assert "time: 24 min, one run after the other, as stored runs took" in on_cluster
+    other = bench_ok("plan", *asked, "--device", "cpu", "--set", "schedule.stages.0.epochs=9").stdout
+    assert "time: not known yet" in other, "another schedule"
 
 
 IMAGES = range(50)
@@ -154,6 +207,26 @@ def test_stated_variances_need_no_results(tmp_path: Path) -> None:
     assert "scenes test has 1,000 images" in said
     assert "Seeds deviate by 5, images by 40 points: as stated." in said
     assert not list(tmp_path.iterdir())
+
+
+def test_power_is_that_of_stored_runs(tmp_path: Path) -> None:
+    place = workspace(tmp_path / "w", models=2)
+    with Store(place / "bench.sqlite", read_only=True) as store:
+        stored = stored_variances(store, "scenes", "test")
+    assert stored is not None
+    assert stored.image_deviation is not None
+    least = {
+        seeds: f"{detectable(seeds, 50, stored.seed_deviation, stored.image_deviation):.1f}" for seeds in (2, 3, 5)
+    }
+    words = ("--models", "blind", "--preset", "smoke", "--device", "cpu", "-w", place)
+    printed = bench_ok("plan", *words, "--seeds", "2").stdout
+    assert (
+        f"power: 2 seeds and 50 images show {least[2]} points of CIDEr-D, 3 seeds {least[3]}, 5 seeds {least[5]}\n"
+        in printed
+    )
+    assert f"power: 3 seeds and 50 images show {least[3]} points" in bench_ok("plan", *words, "--seeds", "5").stdout
+    alone = workspace(tmp_path / "alone", models=1)
+    assert "power: not known yet" in bench_ok("plan", *words[:-1], alone).stdout
 
 
 def test_what_no_seeds_or_too_many_would_find_is_said() -> None:

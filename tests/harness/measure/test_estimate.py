@@ -1,34 +1,24 @@
-"""Plans: steps, images and multiply-accumulates by stage, and the command that shows them without starting anything."""
+"""Steps, images and multiply-accumulates by stage."""
 
-import re
-from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import update
-from typer.testing import Result
 
-from harness.benchmark.identity.signature import training_fields
-from harness.config.load import load_preset
 from harness.config.schedule import Schedule
-from harness.measure.estimate import DataShape, PassCosts, plan_stages
-from results import Store
-from results.store.schema import RunRow
-from tests.harness.conftest import bench
-from tests.results.conftest import Make
+from harness.measure.estimate import DataShape, PassCosts, work_of_stages
 
-pytestmark = pytest.mark.usefixtures("quick_runs")
-DATA = DataShape(train=103, val=10, test=7, captions=5.0, words=50, caption_length=9)
-COSTS = PassCosts(parameters=1000, encoder=100, start=10, step=3, caption=40, backbone=7000)
+DATA = DataShape(train=103, val=10, captions=5.0, caption_length=9)
+COSTS = PassCosts(encoder=100, start=10, step=3, caption=40, backbone=7000)
 STAGE = {"name": "xe", "epochs": 2, "batch_size": 10, "captions_per_image": 5, "learning_rate": {"peak": 0.1}}
 
 
 def planned(*stages: dict[str, Any]) -> list[tuple[int, int, int, int]]:
     """Steps, images and multiply-accumulates of each stage."""
     schedule = Schedule.model_validate({"name": "t", "summary": "t", "stages": [STAGE | stage for stage in stages]})
-    found = plan_stages(schedule, COSTS, DATA, max_len=20)
-    return [(stage.steps, stage.images, stage.training, stage.decoding) for stage in found]
+    images, captions = DATA.train, round(DATA.train * DATA.captions)
+    steps = [stage.steps_per_epoch(images, captions) * stage.epochs for stage in schedule.stages]
+    work = work_of_stages(schedule, COSTS, DATA, max_len=20)
+    return [(count, stage.images, stage.training, stage.decoding) for count, stage in zip(steps, work, strict=True)]
 
 
 SCST = {"objective": "self_critical", "validate_every": 2}
@@ -80,52 +70,3 @@ def test_a_trained_backbone_costs_its_stage_and_once_after() -> None:
     assert trained[3] - before[3] == 2 * 10 * 7000
     assert after[2] == before[2]
     assert after[3] - before[3] == (103 + 10) * 7000
-
-
-SHORT = ("--set", "decoding.max_len=6", "--set", "size.n_encoder_layers=1", "--set", "size.n_decoder_layers=1")
-"""What is counted by tracing grows with these."""
-
-
-def plan(*words: str) -> Result:
-    """`bench plan` on a terminal of 100 columns."""
-    return bench("plan", *words, env={"COLUMNS": "100"})
-
-
-def test_the_command_counts_and_estimates_but_starts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    small = ("--set", "size.d_model=16", "--set", "size.d_ff=16", "--set", "size.n_heads=2", *SHORT)
-    asked = ("--models", "transformer_base,human", "--preset", "quick-scst", "--seeds", "3", *small)
-    told = plan(*asked, "--device", "cpu").stdout
-    assert "4 runs: models 1, seeds 3, rows without training 1" in told
-    assert "ESTIMATE" in told
-    assert "stage xe: 10 epochs, 300 steps, 15,000 images" in told
-    assert len([line for line in told.splitlines() if line.startswith("transformer_base ")]) == 1, "one line a model"
-    assert re.search(r"ESTIMATE of [\d.,]+ – [\d.,]+ device-hours .* measured on cpu here", " ".join(told.split()))
-    assert re.search(r"disk: about [\d.]+ GB in workspace: .* [\d.]+ GB are free at ", " ".join(told.split())), (
-        "the disk that fills"
-    )
-    assert "time: not estimated, no run is stored here, and runs are elsewhere" in plan(*asked, "--on", "slurm").stdout
-    assert not list(tmp_path.iterdir())
-
-
-def test_the_authors_epochs_have_the_authors_number_of_batches() -> None:
-    tiny = ("--set", "size.max_len=74", "--set", "size.d_model=16", "--set", "size.d_ff=16", "--set", "size.n_heads=2")
-    asked = plan("--models", "transformer_base", "--preset", "expansionnet-v2-paper-frozen", *tiny, "--data", "coco")
-    assert asked.exit_code == 0, asked.output
-    assert f"{8 * 11_807:,}" in asked.stdout  # of 48 captions, as their README prints
-
-
-def test_stored_runs_of_the_same_conditions_tell_the_time(tmp_path: Path) -> None:
-    preset = load_preset("quick", ("size.d_model=16",))
-    with Store(tmp_path / "bench.sqlite") as store:
-        store.record_dataset(Make.dataset())
-        Make.run(store, Make.outcome(), "blind", 0, signature=training_fields(preset))
-        times = {"started_at": datetime(2026, 1, 1), "finished_at": datetime(2026, 1, 1, minute=2), "attempts": 1}
-        with store.writing() as connection:
-            connection.execute(update(RunRow).values(**times))
-    asked = ("--models", "blind,show_tell", "--workspace", str(tmp_path), "--set", "size.d_model=16")
-    told = " ".join(plan(*asked, "--on", "ray").stdout.split())
-    assert "an ESTIMATE of 0.10 device-hours (6 min on 1), as stored runs of these conditions took" in told
-    assert "time of show_tell: not estimated, no run is stored here, and runs are elsewhere" in told
-    other = plan(*asked, "--on", "ray", "--set", "schedule.stages.0.epochs=9").stdout
-    assert "time: not estimated" in other, "another schedule"

@@ -93,8 +93,11 @@ def test_runs_without_scores_of_images_say_nothing(store: Store, add: Add) -> No
 STARTED = datetime(2026, 1, 31, 14, 5)
 
 
-def took(store: Store, model: str, seed: int, seconds: float, attempts: int = 1, **signature: str) -> None:
-    key = Make.run(store, Make.outcome(), model, seed, signature={"schedule": "quick#1", **signature})
+def took(
+    store: Store, model: str, seed: int, seconds: float, attempts: int = 1, cpu: str = "Xeon", **signature: str
+) -> None:
+    outcome = replace(Make.outcome(), environment={"cpu": cpu})
+    key = Make.run(store, outcome, model, seed, signature={"schedule": "quick#1", **signature})
     times = {"started_at": STARTED, "finished_at": STARTED + timedelta(seconds=seconds), "attempts": attempts}
     with store.writing() as connection:
         connection.execute(update(RunRow).where(RunRow.key == key).values(**times))
@@ -109,3 +112,13 @@ def test_means_are_over_the_seeds_of_the_same_conditions(store: Store) -> None:
     assert run_seconds(store, "scenes", {"schedule": "quick#1"}) == {"updown": 15.0}
     assert run_seconds(store, "scenes", {"schedule": "quick#2"}) == {"m2": 4.0}
     assert not run_seconds(store, "coco", {"schedule": "quick#1"})
+
+
+def test_means_are_over_runs_on_one_kind_of_machine(store: Store) -> None:
+    took(store, "updown", 0, 10.0)
+    took(store, "updown", 1, 20.0, cpu="EPYC")
+    took(store, "m2", 0, 4.0, cpu="EPYC")
+    conditions = {"schedule": "quick#1"}
+    assert run_seconds(store, "scenes", conditions, "Xeon") == {"updown": 10.0}
+    assert run_seconds(store, "scenes", conditions, "EPYC") == {"updown": 20.0, "m2": 4.0}
+    assert run_seconds(store, "scenes", conditions) == {"updown": 15.0, "m2": 4.0}
