@@ -238,7 +238,7 @@ def _print_power(seeds: int, planned: Preview, console: Console) -> None:
 
     stored = planned.variances
     if stored is None or stored.image_deviation is None:
-        console.print("power: not known yet, since no two models with two seeds each are stored", soft_wrap=True)
+        console.print("power: not known yet, before two models other than blind have two seeds each", soft_wrap=True)
         return
     counts = sorted({*_USUAL_SEEDS, max(seeds, 2)})
     points = [detectable(count, stored.images, stored.seed_deviation, stored.image_deviation) for count in counts]

@@ -126,8 +126,12 @@ def ended_trials(study: Study) -> list[FrozenTrial]:
     """The trials that count, in their order: complete, pruned and diverged ones, but not what was interrupted."""
     from optuna.trial import TrialState
 
-    ended = {TrialState.COMPLETE, TrialState.PRUNED}
-    return [trial for trial in study.trials if trial.state in ended or DIVERGED in trial.user_attrs]
+    ended = []
+    for trial in study.trials:
+        diverged = trial.state == TrialState.FAIL and DIVERGED in trial.user_attrs
+        if diverged or trial.state in {TrialState.COMPLETE, TrialState.PRUNED}:
+            ended.append(trial)
+    return ended
 
 
 def tuned_trial(trial: FrozenTrial, number: int) -> TunedTrial:
@@ -144,28 +148,31 @@ def tuned_trials(study: Study) -> list[TunedTrial]:
     return [tuned_trial(trial, number) for number, trial in enumerate(ended_trials(study), start=1)]
 
 
-def begin_trial(study: Study, budget: Budget, start: dict[str, float]) -> int:
-    """Prepare a study for its next trial, and return that trial's number from 1.
+def fail_lost_trials(study: Study) -> None:
+    """Fail the trials that still run, for those who know that nothing does; their parameters are enqueued again."""
+    from optuna.trial import TrialState
 
-    `start` is the point of the space that stands for the untuned preset, which is trained first. A trial that is still
-    running was lost with its process: it fails, and its parameters are enqueued again. The sampler gets a new seed for
-    each number, so that a study that was interrupted proposes the same as one that was not.
+    for lost in study.get_trials(states=(TrialState.RUNNING,)):
+        study.tell(lost.number, state=TrialState.FAIL)
+        if DRAWN in lost.user_attrs and DIVERGED not in lost.user_attrs:
+            study.enqueue_trial(lost.params)
+
+
+def begin_trial(study: Study, number: int, budget: Budget, start: dict[str, float]) -> None:
+    """Prepare a study for the trial of this number, from 1.
+
+    `start` is the point of the space that stands for the untuned preset, which is trained first. The sampler gets a new
+    seed for each number, so that a study that was interrupted proposes the same as one that was not.
     """
     import optuna
     from optuna.trial import TrialState
 
-    number = len(ended_trials(study)) + 1
-    for lost in study.get_trials(states=(TrialState.RUNNING,)):
-        study.tell(lost.number, state=TrialState.FAIL)
-        if DRAWN in lost.user_attrs:
-            study.enqueue_trial(lost.params)
     if number == 1 and not study.get_trials(states=(TrialState.WAITING,)):
         study.enqueue_trial(start)
     seed = int(digest([budget.seed, number - 1], 8), 16)
     study.sampler = optuna.samplers.TPESampler(n_startup_trials=budget.startup_trials, seed=seed)
     # In the first third of the updates warm-ups still differ.
     study.pruner = optuna.pruners.MedianPruner(budget.startup_trials, n_warmup_steps=budget.updates // 3)
-    return number
 
 
 def draw_values(trial: Trial, number: int, space: SearchSpace) -> TunedValues:

@@ -37,6 +37,7 @@ from harness.benchmark.tune.study import (
     begin_trial,
     draw_values,
     ended_trials,
+    fail_lost_trials,
     journal_file,
     open_journal,
     study_name,
@@ -319,10 +320,13 @@ class TrialWork(OwnServices):
 
         with locked(model_study.lock, lambda: None):
             study = model_study.open(open_journal(search.workspace))
+            fail_lost_trials(study)
             done = len(ended_trials(study))
             if done >= search.budget.trials:
                 return TrialEnd(done)
-            number = begin_trial(study, search.budget, default_params(context.preset, search.space, context.updates()))
+            number = done + 1
+            start = default_params(context.preset, search.space, context.updates())
+            begin_trial(study, number, search.budget, start)
             study.optimize(objective, n_trials=1, catch=(TrainingDivergedError,))
             return TrialEnd(number, _summary(ended_trials(study)[-1], number))
 

@@ -11,6 +11,7 @@ from harness.benchmark.tune.study import (
     begin_trial,
     draw_values,
     ended_trials,
+    fail_lost_trials,
     journal_file,
     open_journal,
     tuned_trials,
@@ -42,13 +43,21 @@ def score(values: TunedValues) -> float:
     return 1 - abs((values.learning_rate or 1.0) - 1.5) / 10
 
 
+def begin(folder: Path, budget: Budget = BUDGET) -> tuple[optuna.Study, int]:
+    """A study whose next trial may be done, and the number of that."""
+    study = open_study(folder)
+    fail_lost_trials(study)
+    number = len(ended_trials(study)) + 1
+    begin_trial(study, number, budget, START)
+    return study, number
+
+
 def do_trials(
     folder: Path, count: int = 6, judge: Callable[[TunedValues], float] = score, budget: Budget = BUDGET
 ) -> list[TunedTrial]:
     """Do so many trials, each by a process of its own that has only what is on disk."""
     for _ in range(count):
-        study = open_study(folder)
-        number = begin_trial(study, budget, START)
+        study, number = begin(folder, budget)
 
         def objective(trial: optuna.Trial, number: int = number) -> float:
             values = draw_values(trial, number, SPACE)
@@ -103,8 +112,7 @@ def test_a_study_with_killed_trials_proposes_what_an_uninterrupted_one_does(tmp_
         raise OSError("no space is left")
 
     for number in range(6):
-        study = open_study(folders[1])
-        begin_trial(study, BUDGET, START)
+        study, _ = begin(folders[1])
         study.ask()  # and its process ends
         with pytest.raises(Killed):
             do_trials(folders[1], 1, judge=kill)
@@ -125,8 +133,8 @@ def test_a_killed_trial_is_enqueued_again_with_its_parameters(tmp_path: Path) ->
         do_trials(tmp_path, 1, judge=kill)
     killed = open_study(tmp_path).trials[-1]
     assert killed.state.name == "RUNNING"
-    study = open_study(tmp_path)
-    assert begin_trial(study, BUDGET, START) == 3
+    study, number = begin(tmp_path)
+    assert number == 3
     failed, waiting = study.trials[-2:]
     assert (failed.state.name, waiting.state.name) == ("FAIL", "WAITING")
     assert waiting.system_attrs["fixed_params"] == killed.params
@@ -137,8 +145,20 @@ def test_diverged_trials_count(tmp_path: Path) -> None:
     trials = do_trials(tmp_path, 2, judge=diverge)
     assert [trial.state for trial in trials] == ["finished", "finished", "failed", "failed"]
     assert [trial.score is None for trial in trials] == [False, False, True, True]
-    assert begin_trial(open_study(tmp_path), BUDGET, START) == 5
+    assert begin(tmp_path)[1] == 5
     assert ended_trials(open_study(tmp_path))[2].user_attrs[DIVERGED] == "loss nan"
+
+
+def test_a_trial_that_was_killed_after_it_diverged_counts(tmp_path: Path) -> None:
+    study, _ = begin(tmp_path)
+    trial = study.ask()
+    draw_values(trial, 1, SPACE)
+    trial.set_user_attr(DIVERGED, "loss nan")
+    assert tuned_trials(open_study(tmp_path)) == []
+    study, number = begin(tmp_path)
+    assert number == 2
+    assert [trial.state for trial in tuned_trials(study)] == ["failed"]
+    assert len(study.trials) == 1
 
 
 def test_trials_below_the_median_are_stopped(tmp_path: Path) -> None:
@@ -155,8 +175,7 @@ def test_trials_below_the_median_are_stopped(tmp_path: Path) -> None:
         return value
 
     for _ in range(5):
-        study = open_study(tmp_path)
-        begin_trial(study, BUDGET, START)
+        study, _ = begin(tmp_path)
         study.optimize(objective, n_trials=1)
     assert [trial.state.name for trial in study.trials] == ["COMPLETE"] * 3 + ["PRUNED", "COMPLETE"]
 

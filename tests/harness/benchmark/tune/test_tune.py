@@ -264,6 +264,21 @@ def test_a_file_of_other_conditions_is_refused(small: RunContext, tmp_path: Path
         from_file(str(tmp_path / "none.yaml"))
 
 
+def test_files_of_the_first_release_are_read(small: RunContext, tmp_path: Path) -> None:
+    """They have finalists, which were trained with further seeds."""
+    budget = BUDGET.model_copy(update={"finalists": 2, "seeds": 1})
+    trials = tuple(TunedTrial(state="finished", score=0.5, seed=seed) for seed in (1_000_000, 1_000_001))
+    values = TunedValues(dropout_scale=0.2)
+    model = TunedModel(values=values, best=0.5, deviation=0.01, trials=trials)
+    label = tuned_field(SearchSpace(), budget, small.preset)
+    assert label.startswith("3x2+2x1#")
+    file = tmp_path / "tuned.yaml"
+    changes = {"budget": budget, "tuned": label, "models": {"updown": model}}
+    file.write_text(dumped(tuned_file(small), **changes), encoding="utf-8")
+    tuned = from_file(str(file))(small, requested("updown"), quiet())
+    assert (tuned.label, tuned.values) == (label, {"updown": values})
+
+
 def test_values_of_a_first_stage_are_for_a_schedule_that_goes_on(small: RunContext, tmp_path: Path) -> None:
     file = tmp_path / "tuned.yaml"
     file.write_text(dumped(tuned_file(small)), encoding="utf-8")
