@@ -172,7 +172,7 @@ def refuse_other_features(name: str, saved: SavedModel, data: BenchmarkData) -> 
         if cut[0] != cut[1] or (not cut[0][0] and saved.visual_dim != data.visual_dim):
             raise BenchError(
                 f"{name} was trained on other regions: those of {theirs.source}, of {saved.visual_dim} channels",
-                "add --regions SOURCE (and --region-bins), of the kind that it was trained on",
+                "add --regions SOURCE (and --set features.regions.bins=N), of the kind that it was trained on",
             )
     through_backbone = theirs is None or needs_backbone(theirs.source)
     if through_backbone and saved.backbone_digest != data.backbone.digest:

@@ -100,7 +100,7 @@ def open_pictures(images: Iterable[Path], regions: str | None) -> Dataset:
     from harness.benchmark.caption_images import of_files, of_numbered_files
     from harness.config.features import region_config
 
-    seen = region_config(regions, "all", 1)
+    seen = region_config(regions)
     paths = list(images)
     return of_numbered_files(paths) if seen is not None and isinstance(seen.source, Path) else of_files(paths)
 
@@ -109,8 +109,8 @@ def visual_inputs(regions: str | None, graphs: str | None) -> dict[str, Any]:
     """The regions and graphs of `--regions` and `--graphs`, as `caption_dataset` takes them."""
     from harness.config.features import graph_config, region_config
 
-    seen = region_config(regions, "all", 1)
-    related = graph_config(graphs, 10, 20, seen or region_config("boxes", "all", 1))
+    seen = region_config(regions)
+    related = graph_config(graphs, seen or region_config("boxes"))
     return {"regions": seen.source if seen else None, "graphs": related}
 
 

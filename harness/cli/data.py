@@ -167,8 +167,6 @@ def verify(
     images: options.ImagesOption = None,
     regions: Annotated[str | None, typer.Option(help="Check these regions too, as for bench run.")] = None,
     graphs: options.GraphsOption = None,
-    graph_words: options.GraphWordsOption = 10,
-    graph_labels: options.GraphLabelsOption = 20,
     workspace: options.WorkspaceOption = DEFAULT,
 ) -> None:
     """Decode every picture and list all that cannot be used; with --regions and --graphs, of these too.
@@ -186,8 +184,8 @@ def verify(
     place.create()
     with doing(f"Reading {data}"):
         dataset = open_dataset(data, cache_dir=place.cache, images=images)
-    chosen = region_config(regions, "all", 1)
-    related = graph_config(graphs, graph_words, graph_labels, chosen)
+    chosen = region_config(regions)
+    related = graph_config(graphs, chosen)
     if chosen is None or needs_backbone(chosen.source) or has_pictures(dataset):
         with Reporter() as reporter:
             bad = find_bad_images(dataset, cache_dir=place.cache, reporter=reporter, reuse=False)
@@ -345,7 +343,6 @@ def features(
     images: options.ImagesOption = None,
     regions: Annotated[str | None, typer.Option(help="As for bench run; grid cells without it.")] = None,
     region_count: options.RegionCountOption = "all",
-    region_bins: options.RegionBinsOption = 1,
     backbone: Annotated[str, typer.Option(help="'filterbank', 'scenesnet' or a timm model.")] = "filterbank",
     backbone_weights: options.BackboneWeightsOption = None,
     backbone_option: options.BackboneSettingOption = None,
@@ -367,7 +364,7 @@ def features(
         from harness.data.prepare_features import prepare_features, warn_of_preprocessing
     from harness.utils.progress import Reporter
 
-    seen, settings = region_config(regions, region_count, region_bins), tuple(backbone_option or ())
+    seen, settings = region_config(regions, region_count), tuple(backbone_option or ())
     config = feature_config(backbone, backbone_weights, settings, image_size, normalisation, seen)
     place, chosen, started = Workspace(workspace), choose_device(device), time.monotonic()
     place.create()

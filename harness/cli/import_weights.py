@@ -71,7 +71,7 @@ def import_weights(
         if not separator:
             raise BenchError(f"--set {shortened(setting)!r} has no '='", "for example --set n_heads=4")
         arguments[argument] = parse_yaml_value(setting, f"[{text}]" if _LIST.fullmatch(text) else text)
-    seen, settings = region_config(regions, region_count, 1), tuple(backbone_option or ())
+    seen, settings = region_config(regions, region_count), tuple(backbone_option or ())
     features = feature_config(backbone or BACKBONE, backbone_weights, settings, image_size, None, seen)
     place = Workspace(workspace)
     place.create()

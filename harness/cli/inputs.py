@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -93,37 +93,75 @@ def refuse_undecodable(options: RunOptions) -> None:
                 require_utf8(Path(each), f"--{option.replace('_', '-')}", "runs are stored as text: give another")
 
 
-def chosen_features(given: RunOptions, preset: Preset) -> FeatureConfig:
-    """The features that models are trained on; on the embedded data the preset's, where no option names others."""
+@dataclass(frozen=True)
+class Changes:
+    """The changes of `--set`: of the preset, of the features (`features.NAME=VALUE`), and of the run itself."""
+
+    preset: tuple[str, ...] = ()
+    features: tuple[str, ...] = ()
+    accept_mixed: bool = False
+
+    @classmethod
+    def of(cls, changes: Sequence[str]) -> Changes:
+        """Sort the values of `--set`; BenchError where `accept_mixed` is neither true nor false."""
+        from harness.utils.yaml_value import parse_yaml_value
+
+        preset, features, accept_mixed = [], [], False
+        for change in changes:
+            path, _, value = change.partition("=")
+            if path.startswith("features."):
+                features.append(change.removeprefix("features."))
+            elif path == "accept_mixed":
+                accept_mixed = parse_yaml_value(change, value)
+                if not isinstance(accept_mixed, bool):
+                    raise BenchError(f"--set {shortened(change)}: true or false is expected", "--set accept_mixed=true")
+            else:
+                preset.append(change)
+        return cls(tuple(preset), tuple(features), accept_mixed)
+
+
+def chosen_features(given: RunOptions, preset: Preset, changes: Sequence[str] = ()) -> FeatureConfig:
+    """The features that models are trained on; on the embedded data the preset's, where no option names others.
+
+    `changes` are those of `--set features.NAME=VALUE`, without `features.`.
+    """
+    from harness.config.load import change_settings
+
     features = _image_features(given, preset)
-    if given.sentence_graphs is None:
+    if not changes:
         return features
-    path = expanded(given.sentence_graphs)
-    require_file(path, "--sentence-graphs", "its format is in docs/graph_models.md")
-    return features.model_copy(update={"sentence_graphs": path})
+    features = change_settings(features, changes, "features")
+    if features.sentence_graphs is not None:
+        path = expanded(features.sentence_graphs)
+        require_file(path, "--set features.sentence_graphs", "its format is in docs/graph_models.md")
+        features = features.model_copy(update={"sentence_graphs": path})
+    return features
 
 
 def _image_features(given: RunOptions, preset: Preset) -> FeatureConfig:
     from harness.config.features import feature_config, graph_config, region_config
-    from harness.data.dataset import check_dataset
+    from harness.data.dataset import SCENES, check_dataset
     from harness.data.regions.opening import needs_backbone
 
     named = (given.backbone, given.regions, given.backbone_weights, given.image_size, given.normalisation)
-    unnamed = not any(each is not None for each in named) and not given.backbone_option
-    unnamed &= (given.region_count, given.region_bins) == ("all", 1)
-    graphs = given.graphs, given.graph_words, given.graph_labels
-    if given.data == "scenes" and unnamed and preset.features is not None:
-        related = graph_config(*graphs, preset.features.regions)
-        return preset.features if related is None else preset.features.model_copy(update={"graphs": related})
+    unnamed = all(value is None for value in named) and not given.backbone_option and given.region_count == "all"
+    if given.data == SCENES and unnamed and preset.features is not None:
+        if given.graphs is None:
+            return preset.features
+        regions = preset.features.regions or region_config("boxes", "all")
+        return preset.features.model_copy(update={"regions": regions, "graphs": graph_config(given.graphs, regions)})
     check_dataset(given.data, given.images)
-    seen = region_config(given.regions, given.region_count, given.region_bins)
-    related = graph_config(*graphs, seen)
+    source = given.regions
+    if source is None and given.graphs is not None and given.data == SCENES:
+        source = "boxes"  # whose objects the graphs are of
+    seen = region_config(source, given.region_count)
+    related = graph_config(given.graphs, seen)
     without_features = all(map(needs_no_features, split_patterns(given.models)))
     from_pictures = seen is None or needs_backbone(seen.source)
     backbone, settings = given.backbone or "filterbank", tuple(given.backbone_option or ())
     if from_pictures:
         preset.check_backbone(backbone)
-    if given.backbone is None and not without_features and given.data != "scenes" and from_pictures:
+    if given.backbone is None and not without_features and given.data != SCENES and from_pictures:
         raise BenchError(
             f"--data {given.data} needs a backbone to extract features with",
             "add --backbone NAME [--backbone-weights FILE], for example --backbone resnet50; "

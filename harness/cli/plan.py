@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from harness.benchmark.engines import HERE
+from harness.cli import options
 from harness.cli.inputs import doing, open_results
-from harness.cli.options import RunOptions, refuse_typed, with_run_options
+from harness.cli.options import RunOptions, refuse_typed
 from harness.cli.output import echo, format_table
 from harness.cli.run import make_request
 from harness.utils.errors import BenchError
 from harness.utils.files import expanded
-from harness.utils.workspace import Workspace
+from harness.utils.workspace import DEFAULT, Workspace
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -37,7 +38,7 @@ bench plan --detect 1.0 --data coco --seed-deviation 0.5 --image-deviation 60
 
 _SEEN = (
     *("images", "backbone", "backbone_weights", "backbone_option", "image_size", "normalisation", "skip_bad_images"),
-    *("regions", "region_count", "region_bins", "graphs", "graph_words", "graph_labels", "sentence_graphs"),
+    *("regions", "region_count", "graphs"),
 )
 SEEDS = (2, 3, 5, 10, 20)
 MORE_IMAGES = 4
@@ -49,8 +50,47 @@ _HINT = "state both: --seed-deviation 5 --image-deviation 40; or run two models 
 
 
 def plan(
-    options: RunOptions,
     context: typer.Context,
+    models: options.RowsOption = "all",
+    pretrained: options.PretrainedOption = None,
+    cards: options.CardsOption = None,
+    allow_subset: options.AllowSubsetOption = False,
+    plugin: options.PluginOption = None,
+    data: options.DataOption = "scenes",
+    images: options.ImagesOption = None,
+    skip_bad_images: options.SkipBadImagesOption = False,
+    backbone: options.BackboneOption = None,
+    backbone_weights: options.BackboneWeightsOption = None,
+    backbone_option: options.BackboneSettingOption = None,
+    image_size: options.ImageSizeOption = None,
+    normalisation: options.NormalisationOption = None,
+    regions: options.RegionsOption = None,
+    region_count: options.RegionCountOption = "all",
+    graphs: options.GraphsOption = None,
+    preset: options.PresetOption = options.DEFAULT_PRESET,
+    change: options.ChangeOption = None,
+    seeds: options.SeedsOption = None,
+    first_seed: options.FirstSeedOption = 0,
+    budgets: options.BudgetsOption = "1",
+    tuned: options.TunedOption = None,
+    precision: options.PrecisionOption = "auto",
+    log: options.TrackerOption = None,
+    device: options.DeviceOption = "auto",
+    devices: options.DevicesOption = None,
+    jobs: options.JobsOption = "auto",
+    on: options.WhereOption = "here",
+    cpus_per_run: options.CpusOption = None,
+    gpus_per_run: options.GpusOption = None,
+    memory_per_run: options.MemoryOption = None,
+    hours_per_run: options.HoursOption = None,
+    workspace: options.WorkspaceOption = DEFAULT,
+    db: options.DatabaseOption = None,
+    hub: options.HubOption = None,
+    more_metrics: options.MoreMetricsOption = False,
+    clip: options.ClipOption = None,
+    bert: options.BertOption = None,
+    instances: options.InstancesOption = None,
+    reuse: options.ReuseOption = "same",
     store: Annotated[bool, typer.Option("--store", help="Store the runs as planned, for bench work.")] = False,
     detect: Annotated[
         float | None,
@@ -75,20 +115,21 @@ def plan(
     """
     from harness.data.known_sizes import KNOWN_SIZES
 
+    given = RunOptions.of(context)
     if detect is not None:
         used = {"data", "images", "detect", "seed_deviation", "image_deviation", "workspace", "db"}
         why = "not used by --detect, which is about scores alone"
         refuse_typed(context, sorted({*context.params} - used), why, "leave --detect or these out")
-        show_power(detect, seed_deviation, image_deviation, options)
+        show_power(detect, seed_deviation, image_deviation, given)
         return
     why, deviations = "what a difference is told from, but none is asked for", ("seed_deviation", "image_deviation")
     refuse_typed(context, deviations, why, "add --detect 1.0, for example")
-    here = options.data == "scenes" or expanded(options.data).exists()
-    if not here and options.data not in KNOWN_SIZES:
+    here = data == "scenes" or expanded(data).exists()
+    if not here and data not in KNOWN_SIZES:
         hint = f"name a folder or file as for bench run, or one of: {', '.join(KNOWN_SIZES)}"
-        raise BenchError(f"--data {options.data} does not exist, and the sizes of this data set are unknown", hint)
+        raise BenchError(f"--data {data} does not exist, and the sizes of this data set are unknown", hint)
     if not here:
-        why = f"not read, since of {options.data} the sizes alone are looked at"
+        why = f"not read, since of {data} the sizes alone are looked at"
         refuse_typed(context, (*_SEEN, "store"), why, "leave it out, or name data that are here: --data FOLDER")
     if store:
         more, hint = (
@@ -104,7 +145,7 @@ def plan(
     console = Console(highlight=False)
     with Reporter(console) as reporter:
         with reporter.step("Loading torch"):
-            request = make_request(replace(options, jobs="1") if store else options, by_size=not here)
+            request = make_request(replace(given, jobs="1") if store else given, by_size=not here)
             from harness.benchmark.plan import resolve
             from harness.benchmark.preview import preview
             from harness.measure.environment import describe_environment
@@ -113,13 +154,14 @@ def plan(
         with reporter.step("Planning the runs"):
             asked = resolve(request, reporter)
             machine = None
-            if options.on == HERE and not store:
+            if on == HERE and not store:
                 machine = machine_of(describe_environment(asked.opening.device), "trained")
             planned = preview(request, asked, reporter, here=here, machine=machine)
         left = [spec for spec in planned.specs if spec.key not in planned.finished]
         if store and planned.record is None:
-            looks, regions = request.features, request.features.regions
-            seen = f"--backbone {looks.backbone}" + (f" --regions {regions.source}" if regions else "")
+            seen = f"--backbone {request.features.backbone}"
+            if request.features.regions is not None:
+                seen += f" --regions {request.features.regions.source}"
             hint = f"type first: bench data features {request.data} {seen}, with the same --workspace and --images"
             raise BenchError(f"--store: {planned.unknown}", hint)
         if store and request.rerun:
@@ -377,6 +419,3 @@ def _verdict(points: float, images: int, seed: float, image: float) -> str:
         return f"{what}: more than {MAX_SEEDS:,} seeds of each model."
     many = f"{images:,} images suffice only for {best:,.2f} points; {least_images(points, image):,} would be needed."
     return f"{what}: not with any number of seeds:\n{many}"
-
-
-COMMAND = with_run_options(plan)

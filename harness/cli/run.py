@@ -9,14 +9,17 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+import typer
+
 from harness.benchmark.engines import HERE, Resources, check_engine, choose_engine
-from harness.cli.inputs import chosen_features, find_tuned, number_of_jobs, refuse_undecodable
-from harness.cli.options import RunOptions, with_run_options
+from harness.cli import options
+from harness.cli.inputs import Changes, chosen_features, find_tuned, number_of_jobs, refuse_undecodable
+from harness.cli.options import RunOptions
 from harness.config.limits import MAX_COUNT, MAX_SEED
 from harness.training.launch import every_rank, in_every_process, is_launched, process_count
 from harness.utils.errors import BenchError
 from harness.utils.files import shortened
-from harness.utils.workspace import Workspace
+from harness.utils.workspace import DEFAULT, Workspace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,16 +40,59 @@ bench run --models all --seeds 5 --on ray:head:6379 --gpus-per-run 0.5
 """
 
 
-def run(options: RunOptions) -> None:
+def run(
+    context: typer.Context,
+    models: options.RowsOption = "all",
+    pretrained: options.PretrainedOption = None,
+    cards: options.CardsOption = None,
+    allow_subset: options.AllowSubsetOption = False,
+    plugin: options.PluginOption = None,
+    data: options.DataOption = "scenes",
+    images: options.ImagesOption = None,
+    skip_bad_images: options.SkipBadImagesOption = False,
+    backbone: options.BackboneOption = None,
+    backbone_weights: options.BackboneWeightsOption = None,
+    backbone_option: options.BackboneSettingOption = None,
+    image_size: options.ImageSizeOption = None,
+    normalisation: options.NormalisationOption = None,
+    regions: options.RegionsOption = None,
+    region_count: options.RegionCountOption = "all",
+    graphs: options.GraphsOption = None,
+    preset: options.PresetOption = options.DEFAULT_PRESET,
+    change: options.ChangeOption = None,
+    seeds: options.SeedsOption = None,
+    first_seed: options.FirstSeedOption = 0,
+    budgets: options.BudgetsOption = "1",
+    tuned: options.TunedOption = None,
+    precision: options.PrecisionOption = "auto",
+    log: options.TrackerOption = None,
+    device: options.DeviceOption = "auto",
+    devices: options.DevicesOption = None,
+    jobs: options.JobsOption = "auto",
+    on: options.WhereOption = "here",
+    cpus_per_run: options.CpusOption = None,
+    gpus_per_run: options.GpusOption = None,
+    memory_per_run: options.MemoryOption = None,
+    hours_per_run: options.HoursOption = None,
+    workspace: options.WorkspaceOption = DEFAULT,
+    db: options.DatabaseOption = None,
+    hub: options.HubOption = None,
+    more_metrics: options.MoreMetricsOption = False,
+    clip: options.ClipOption = None,
+    bert: options.BertOption = None,
+    instances: options.InstancesOption = None,
+    reuse: options.ReuseOption = "same",
+) -> None:
     """Train, caption, score, measure and store every model under the same conditions.
 
     The same command again continues where it stopped, re-uses what is finished and retries what failed.
     """
     from harness.utils.progress import Reporter
 
+    given = RunOptions.of(context)
     with Reporter() as reporter:
         with reporter.step("Loading torch"):
-            request = make_request(options)
+            request = make_request(given)
             from harness.benchmark.benchmark import run_benchmark
             from harness.benchmark.plan import choose_device
             from harness.benchmark.run_config import RunConfig
@@ -54,18 +100,17 @@ def run(options: RunOptions) -> None:
             from reports.html.report import write_report
             from reports.text.summary import Summary
             from results import Store
-            from results.runs.standings import Judging
         place, processes = request.workspace, request.execution.devices
-        if options.on != HERE:
+        if given.on != HERE:
             processes = 1  # each run's worker starts its own
         if processes > 1 and not is_launched():
-            device = choose_device(options.device)
-            request.execution.check(device)
-            if device.type == "cpu":
+            chosen = choose_device(device)
+            request.execution.check(chosen)
+            if chosen.type == "cpu":
                 _check_cores(processes)
 
         def show_runs(services: Services, specs: Sequence[RunSpec]) -> None:
-            elsewhere = options.on != HERE or RunConfig.of(specs[0]).execution.jobs > 1
+            elsewhere = given.on != HERE or RunConfig.of(specs[0]).execution.jobs > 1
             names = {spec.key: name_of(spec) for spec in specs}
             reporter.show(RunPanel(services.store, names, elsewhere=elsewhere, rerun=request.rerun))
 
@@ -73,12 +118,11 @@ def run(options: RunOptions) -> None:
         with every_rank(processes):
             ended, lacking = run_benchmark(request, reporter, show_runs)
         seconds = time.monotonic() - started
-        judging = Judging(options.margin, options.place_unfinished, options.same_machine)
         with Store(place.database) as store, reporter.step("Writing the report"):
-            summary = Summary.read(store, ended, judging)
+            summary = Summary.read(store, ended)
             next_command, page = summary.next_command(sys.argv[1:]), None
             try:
-                page = write_report(store, place.report, judging=judging)
+                page = write_report(store, place.report)
             finally:  # without a page, too, the answer is printed
                 reporter.close()
                 summary.print(reporter.console, ended, seconds, page, next_command)
@@ -106,13 +150,12 @@ def make_request(options: RunOptions, *, by_size: bool = False, tuning: bool = F
     from harness.utils.plugins import absolute_plugins, load_plugins
 
     refuse_undecodable(options)
-    settings = load_preset(options.preset, tuple(options.change or ()))
-    features = FeatureConfig() if by_size else chosen_features(options, settings)
+    changes = Changes.of(options.change or ())
+    settings = load_preset(options.preset, changes.preset)
+    features = FeatureConfig() if by_size else chosen_features(options, settings, changes.features)
     at_once = number_of_jobs(options.jobs)
     seeds = options.seeds or settings.seeds
-    of_more = {"--clip": options.clip, "--bert": options.bert, "--instances": options.instances}
-    if not options.more_metrics and (unread := [name for name, value in of_more.items() if value is not None]):
-        raise BenchError(f"{', '.join(unread)}: read by --more-metrics alone", "add --more-metrics, or leave it out")
+    more_metrics = options.more_metrics or any((options.clip, options.bert, options.instances))
     if options.first_seed + seeds - 1 > MAX_SEED:
         why = f"leaves no room for {seeds} seeds up to {MAX_SEED}"
         raise BenchError(f"--first-seed {options.first_seed} {why}", "begin lower: --first-seed 1000")
@@ -148,7 +191,7 @@ def make_request(options: RunOptions, *, by_size: bool = False, tuning: bool = F
     cpus, hours = options.cpus_per_run or float(processes), options.hours_per_run or 24.0
     resources = Resources(cpus, options.gpus_per_run, options.memory_per_run, hours)
     plugins, trackers = absolute_plugins(options.plugin), tuple(options.log or ())
-    execution = ExecutionConfig(processes, at_once, plugins, trackers, plugin_digests(), options.accept_mixed)
+    execution = ExecutionConfig(processes, at_once, plugins, trackers, plugin_digests(), changes.accept_mixed)
     return Request(
         models=split_patterns(options.models),
         data=options.data,
@@ -167,7 +210,7 @@ def make_request(options: RunOptions, *, by_size: bool = False, tuning: bool = F
         execution=execution,
         pretrained=parse_places(tuple(options.pretrained or ())),
         hub=hub_options(options.hub or ()),
-        more=MoreSettings.parse(options.clip, options.bert, options.instances or ()) if options.more_metrics else None,
+        more=MoreSettings.parse(options.clip, options.bert, options.instances or ()) if more_metrics else None,
         tuned=find_tuned(place, options.tuned or ()),
         cards=options.cards,
         allow_subset=options.allow_subset,
@@ -193,4 +236,4 @@ def _budgets(given: str, preset: Preset) -> tuple[int, ...]:
     return tuple(budgets)
 
 
-COMMAND = in_every_process(with_run_options(run))
+COMMAND = in_every_process(run)

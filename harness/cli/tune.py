@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from harness.benchmark.engines import HERE
-from harness.cli.options import ModelsOption, RunOptions, with_run_options
+from harness.cli import options
+from harness.cli.options import RunOptions
 from harness.cli.output import ForceOption, check_out, deliver, echo
 from harness.cli.run import make_request
+from harness.utils.workspace import DEFAULT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,22 +29,37 @@ bench run --models updown,transformer_base --seeds 3 --tuned workspace
 """
 
 
-_NOT_OF_TRIALS = (
-    "seeds", "first_seed", "budgets", "db", "devices", "hours_per_run", "tuned",
-    "reuse", "accept_mixed", "margin", "place_unfinished",
-    "same_machine", "pretrained", "hub", "more_metrics", "clip", "bert",
-    "instances", "cards", "allow_subset", "log",
-)  # fmt: skip
 _ENDS = {"finished": "", "pruned": "pruned", "failed": "diverged"}
 
 
 def tune(
-    options: RunOptions,
-    models: ModelsOption = "all",  # noqa: ARG001 - of the options
-    on: Annotated[  # noqa: ARG001
+    context: typer.Context,
+    models: options.ModelsOption = "all",
+    on: Annotated[
         str, typer.Option("--on", metavar="WHERE", help="Where trials are trained: here or ray[:HOST:PORT].")
     ] = HERE,
     trials: Annotated[int, typer.Option(min=1, help="Trainings of each model, the untuned one included.")] = 12,
+    plugin: options.PluginOption = None,
+    data: options.DataOption = "scenes",
+    images: options.ImagesOption = None,
+    skip_bad_images: options.SkipBadImagesOption = False,
+    backbone: options.BackboneOption = None,
+    backbone_weights: options.BackboneWeightsOption = None,
+    backbone_option: options.BackboneSettingOption = None,
+    image_size: options.ImageSizeOption = None,
+    normalisation: options.NormalisationOption = None,
+    regions: options.RegionsOption = None,
+    region_count: options.RegionCountOption = "all",
+    graphs: options.GraphsOption = None,
+    preset: options.PresetOption = options.DEFAULT_PRESET,
+    change: options.ChangeOption = None,
+    precision: options.PrecisionOption = "auto",
+    device: options.DeviceOption = "auto",
+    jobs: options.JobsOption = "auto",
+    cpus_per_run: options.CpusOption = None,
+    gpus_per_run: options.GpusOption = None,
+    memory_per_run: options.MemoryOption = None,
+    workspace: options.WorkspaceOption = DEFAULT,
     tune_width: Annotated[
         bool, typer.Option("--tune-width", help="Search the width too: half to twice d_model and d_ff.")
     ] = False,
@@ -69,7 +86,7 @@ def tune(
     check_out(export, "--export", force=force)
     with Reporter() as reporter:
         with reporter.step("Loading torch"):
-            request = make_request(options, tuning=True)
+            request = make_request(RunOptions.of(context), tuning=True)
             from harness.benchmark.tune import tune as tuning
             from harness.config.tuning import WIDTHS, SearchSpace
         space = SearchSpace(width=WIDTHS if tune_width else (), stage=stage)
@@ -78,8 +95,8 @@ def tune(
     for name, error in tuned.errors.items():
         echo(f"{name} failed: {error}", err=True)
     if export is not None and tuned.done:
-        words = ["bench", "tune", "--models", options.models, "--trials", f"{trials}", "--preset", options.preset]
-        words += [word for setting in options.change or () for word in ("--set", setting)]
+        words = ["bench", "tune", "--models", models, "--trials", f"{trials}", "--preset", preset]
+        words += [word for setting in change or () for word in ("--set", setting)]
         words += ["--tune-width"] if tune_width else []
         words += ["--stage", stage] if stage else []
         deliver(tuning.exported(tuned, shlex.join(words)), export, "--export")
@@ -131,6 +148,3 @@ def _limit(clip_norm: float | None) -> str:
     if clip_norm is None:
         return "-"
     return f"{clip_norm:g}" if clip_norm else "none"
-
-
-COMMAND = with_run_options(tune, _NOT_OF_TRIALS)

@@ -123,11 +123,11 @@ def feature_config(
         raise BenchError(f"--normalisation {normalisation!r} is unknown", "choose imagenet, half or clip") from error
 
 
-def region_config(source: str | None, keep: str, bins: int) -> RegionConfig | None:
+def region_config(source: str | None, keep: str = "all") -> RegionConfig | None:
     """A `RegionConfig` from command-line values, None for grid cells; BenchError for values that cannot be used."""
     if source is None:
-        if (keep, bins) != ("all", 1):
-            raise BenchError("--region-count and --region-bins need --regions", "add --regions boxes")
+        if keep != "all":
+            raise BenchError("--region-count needs --regions", "add --regions boxes")
         return None
     windows = source.startswith("windows:")
     if windows and not re.fullmatch(_WINDOWS, source):
@@ -137,24 +137,20 @@ def region_config(source: str | None, keep: str, bins: int) -> RegionConfig | No
         )
     named = windows or source == "boxes"
     try:
-        return RegionConfig(source=source if named else expanded(source), keep=keep, bins=bins)
+        return RegionConfig(source=source if named else expanded(source), keep=keep)
     except ValidationError as error:
         raise BenchError(
             f"--region-count {keep!r} is unknown", "choose all, fixed:36, first:50 or adaptive:10-100"
         ) from error
 
 
-def graph_config(
-    source: str | None, min_count: int, labels: int, regions: RegionConfig | None = None
-) -> GraphConfig | None:
+def graph_config(source: str | None, regions: RegionConfig | None = None) -> GraphConfig | None:
     """A `GraphConfig` from command-line values; None for no graphs.
 
     `source` is a file, or `scenes`, with settings behind a colon: `scenes:noise=0.3,seed=1`. BenchError for unknown
     ones, no regions, or regions whose places in the graph would be lost.
     """
     if source is None:
-        if (min_count, labels) != (10, 20):
-            raise BenchError("--graph-words and --graph-labels need --graphs", "add --graphs FILE.json")
         return None
     if regions is None:
         raise BenchError(f"--graphs {source} needs --regions: objects are regions", "add --regions boxes")
@@ -170,7 +166,7 @@ def graph_config(
         if any(setting not in {"noise", "seed"} for setting, _ in pairs):
             raise ValueError("unknown setting")
         content |= {setting: float(value) if setting == "noise" else int(value) for setting, value in pairs}
-        return GraphConfig.model_validate({**content, "min_count": min_count, "labels": labels})
+        return GraphConfig.model_validate(content)
     except ValueError as error:  # pydantic's is one
         raise BenchError(
             f"--graphs {shortened(source)!r} cannot be understood",

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeGuard
+from typing import TYPE_CHECKING, Any, Final, TypeGuard, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -21,6 +21,7 @@ from results.files import read_text
 if TYPE_CHECKING:
     from results.comparison.claims import Claim
 
+Strict_T = TypeVar("Strict_T", bound=BaseModel)
 _MOST_CLAIMS: Final = 200_000  # characters of a file
 _MEANT: Final = {
     **dict.fromkeys(("lr", "learning_rate", "max_lr", "learningrate"), "peak"),
@@ -181,6 +182,23 @@ def _apply(content: dict[str, Any], override: str) -> None:
     except (AttributeError, IndexError, TypeError, ValueError) as error:
         raise BenchError(
             f"--set {shortened(override)!r}: no such setting", f"write --set KEY.PATH=VALUE, as in --set {_ANY_SETTING}"
+        ) from error
+
+
+def change_settings(settings: Strict_T, changes: Iterable[str], name: str) -> Strict_T:
+    """Apply `KEY.PATH=VALUE` changes to settings that `name` stands for; BenchError for an unknown key or value."""
+    content = settings.model_dump(mode="python")
+    for change in changes:
+        _apply(content, change)
+    try:
+        return type(settings).model_validate(content)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join((name, *map(str, first["loc"])))
+        message = first["msg"].removeprefix("Value error, ")
+        raise BenchError(
+            f"--set {shortened(where)}: {message[:1].lower()}{message[1:]}",
+            f"known settings: {', '.join(f'{name}.{setting}' for setting in type(settings).model_fields)}",
         ) from error
 
 

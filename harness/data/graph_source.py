@@ -221,6 +221,6 @@ def verify_graphs(
     counted = [f"{sum(len(getattr(graph, part)) for graph in graphs.values())} {part}" for part in parts]
     return bad, [
         f"{source.name}: {len(graphs)} images with a usable graph, {len(bad)} without; {', '.join(counted)}",
-        f"of training images, {said} words are those of captions, {words} others are read (--graph-words "
-        f"{config.min_count}), and {labels} predicates have a label",
+        f"of training images, {said} words are those of captions, {words} others are read, and {labels} "
+        "predicates have a label",
     ]

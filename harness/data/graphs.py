@@ -303,7 +303,7 @@ def parse_scene_caption(caption: str) -> SceneGraph:
     if unknown or not graph.objects:
         raise BenchError(
             f"{shortened(repr(caption))} cannot be parsed: the parser knows captions of the embedded scenes alone",
-            "add --sentence-graphs FILE, with a graph of every caption",
+            "add --set features.sentence_graphs=FILE FILE, with a graph of every caption",
         )
     return graph
 
@@ -380,7 +380,7 @@ class _Reading:
 
 
 SENTENCES_FORMAT = "captionbench sentence graphs 1"
-OPTION = "--sentence-graphs"
+OPTION = "--set features.sentence_graphs"
 _ID = re.compile(r"-?[0-9]{1,19}")
 _SEE = "docs/graph_models.md has the format of the file"
 

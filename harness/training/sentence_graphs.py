@@ -92,7 +92,7 @@ def check_sentences(dataset: Dataset, file: Path | None, preset: Preset) -> bool
     if file is None and dataset.name != SCENES:
         raise BenchError(
             f"schedule {schedule.name!r} learns from scene graphs of captions, and {dataset.name} has none",
-            f"add {OPTION} FILE (its format is in docs/graph_models.md), or choose a preset without such stages",
+            f"add {OPTION}=FILE (its format is in docs/graph_models.md), or choose a preset without such stages",
         )
     return True
 

@@ -20,7 +20,6 @@ from reports.tables.verdict import headline, longer_training, part_of_split_note
 from results.runs import reading
 from results.runs.leaderboard import Group, leaderboard
 from results.runs.run import Run
-from results.runs.standings import Judging
 from results.store.store import Store
 from results.text import printable
 
@@ -80,9 +79,9 @@ class Summary:
     failures: tuple[Run, ...]
 
     @classmethod
-    def read(cls, store: Store, keys: Collection[str], judging: Judging) -> "Summary":
+    def read(cls, store: Store, keys: Collection[str]) -> "Summary":
         """Read what the runs of these keys gave."""
-        wanted, groups = set(keys), leaderboard(store, judging=judging, every_metric=False)
+        wanted, groups = set(keys), leaderboard(store, every_metric=False)
         shown = [any(wanted & set(row.keys) for row in (*group.rows, *group.references)) for group in groups]
         failures = tuple(run for run in reading.failures(store) if run.key in wanted)
         return cls(tuple(compress(groups, shown)), failures)

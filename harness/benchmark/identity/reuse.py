@@ -58,7 +58,7 @@ def check_versions(key: str, store: Store, environment: Mapping[str, Any]) -> No
         raise BenchError(
             f"other seeds of its row were made by {', '.join(there)}; here is "
             + ", ".join(f"{name} {here[name]}" for name in names),
-            "add --accept-mixed, and the row is marked unless all are mixed alike; or make all here: --reuse none",
+            "add --set accept_mixed=true, and the row is marked unless all are mixed alike; or add --reuse none",
         )
 
 

@@ -177,7 +177,7 @@ FILES = FeatureConfig.model_validate({"regions": {"source": "somewhere/att"}})
     [
         ({"features": REGIONS}, {}, "stored-run sees regions, and here are grid cells", "add --regions"),
         ({}, {"feature_config": REGIONS}, "stored-run sees grid cells, and here are regions", "leave out --regions"),
-        ({"features": REGIONS}, {"feature_config": FILES}, "other regions: those of boxes", "--region-bins"),
+        ({"features": REGIONS}, {"feature_config": FILES}, "other regions: those of boxes", "regions.bins"),
         ({"preprocessing": {"size": 99}}, {}, "sees images as .*99", "--image-size"),
         ({"backbone_digest": "other"}, {}, "sees the features of filterbank, not those of", "--backbone filterbank"),
     ],

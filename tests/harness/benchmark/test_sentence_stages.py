@@ -148,7 +148,7 @@ def test_the_signature_says_where_the_graphs_are_from(context: RunContext, tmp_p
 def test_missing_and_unread_files_are_one_clear_error(context: RunContext, tmp_path: Path) -> None:
     with pytest.raises(BenchError, match="learns from scene graphs of captions, and mine has none") as caught:
         context_of(context, context, None, "mine")
-    assert "--sentence-graphs FILE" in (caught.value.hint or "")
+    assert "features.sentence_graphs=FILE" in (caught.value.hint or "")
     subwords = context.preset.model_copy(update={"vocabulary": VocabularyConfig(kind="bpe")})
     with pytest.raises(BenchError, match="this one is of subwords"):
         context_of(context, replace(context, preset=subwords), None)
@@ -159,7 +159,7 @@ def test_missing_and_unread_files_are_one_clear_error(context: RunContext, tmp_p
     with pytest.raises(BenchError, match="and mine has none"):  # before features are extracted
         open_inputs(opening, Workspace(tmp_path / "workspace"))
     plain = replace(context, preset=context.preset.model_copy(update={"schedule": schedule_of(STAGE)}))
-    with pytest.raises(BenchError, match="--sentence-graphs is given, and no stage"):
+    with pytest.raises(BenchError, match=r"features\.sentence_graphs"):
         context_of(context, plain, tmp_path / "unread.json")
     assert "sentences" not in context_of(context, plain, None).signature
 

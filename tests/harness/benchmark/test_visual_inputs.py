@@ -34,8 +34,8 @@ from zoo.captioner import VisualSpec
 CHANNELS = 6
 READERS = ("sgae/graph", "gcn_lstm/semantic")
 PLAIN = ("transformer_base", "show_tell", "blind", "sgae")
-SEEN = ("--regions", "boxes", "--region-bins", 2, "--backbone", "filterbank")
-GRAPHS = ("--graphs", "scenes", "--graph-words", 1)
+SEEN = ("--regions", "boxes", "--set", "features.regions.bins=2", "--backbone", "filterbank")
+GRAPHS = ("--graphs", "scenes", "--set", "features.graphs.min_count=1")
 BOXES = {"backbone": "filterbank", "options": {"grid": "2"}, "regions": {"source": "boxes"}}
 KINDS = ("words", "labels")
 
@@ -363,7 +363,7 @@ def test_sizes_of_models_follow_from_the_graphs_of_training_images(
         ((*SEEN, "--graphs", "scenes:"), "cannot be understood"),
         ((*SEEN, "--graphs", "graphs.npy"), "are pickles"),
         ((*SEEN, "--graphs", "scenes", "--region-count", "fixed:2"), "no longer be the regions in order"),
-        ((*SEEN[:2], "--graph-words", 3), "need --graphs"),
+        ((*SEEN, "--set", "features.graphs.min_count=3"), "no such setting"),
     ],
 )
 def test_options_that_cannot_be_meant_are_refused(

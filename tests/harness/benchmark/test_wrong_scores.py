@@ -200,8 +200,8 @@ def test_a_seed_of_other_versions_is_added_only_where_somebody_says_so(
     assert run_counts(said).items() >= {"failed": 1}.items()
     reason = str(failures_in(workspace)[0].reason)
     assert f"made by numpy {metadata.version('numpy')}; here is numpy 2.1.3" in reason
-    assert "--accept-mixed" in reason
-    code, said = run("blind", "--seeds", 2, "--accept-mixed")
+    assert "accept_mixed=true" in reason
+    code, said = run("blind", "--seeds", 2, "--set", "accept_mixed=true")
     assert code == 0
     mark = "numpy 2.1.3 (seed 1)"
     assert [row.elsewhere for row in rows(workspace)] == [mark]

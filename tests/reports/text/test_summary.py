@@ -9,7 +9,6 @@ from rich.console import Console
 from sqlalchemy import delete, func, select, update
 
 from reports.text.summary import NextCommand, Summary
-from results.runs.standings import Judging
 from results.store.schema import RunRow
 from results.store.store import Store
 
@@ -21,7 +20,7 @@ def last_screen(store: Store, keys: list[str] | None = None, words: list[str] = 
     with store.reading() as connection:
         runs = list(connection.execute(RunRow.__table__.select()).mappings())
     ended = {run["key"]: run["status"] for run in runs if keys is None or run["key"] in keys}
-    summary = Summary.read(store, list(ended), Judging())
+    summary = Summary.read(store, list(ended))
     file = io.StringIO()
     page = Path("workspace/report/index.html")
     summary.print(Console(file=file, width=80), ended, 706.0, page, summary.next_command(words))

@@ -172,4 +172,4 @@ def test_graphs_as_they_are(caption: str, expected: SceneGraph) -> None:
 def test_other_captions_are_refused(caption: str) -> None:
     with pytest.raises(BenchError, match="cannot be parsed") as caught:
         parse_scene_caption(caption)
-    assert "--sentence-graphs" in (caught.value.hint or "")
+    assert "features.sentence_graphs" in (caught.value.hint or "")
