@@ -1,4 +1,4 @@
-"""Small faults, each in a copy of the tree: does `bench regress` fail, which layer sees it, and does it name the file?
+"""Small faults, each in a copy of the tree: does `bench regress` fail, which layer sees it, and does it say where?
 
     uv run python benchmarks/regress_mutations.py --out mutations.md [--only NAME] [--untouched 20]
 
@@ -154,8 +154,6 @@ def copy_tree(folder: Path) -> None:
 
 def write_baseline(folder: Path, model: str) -> None:
     """The committed baseline for one model alone, which takes a third of the time."""
-    from harness.benchmark.identity.run_key import code_of_model
-    from harness.config.load import load_preset
     from results.comparison.recording import FILE, Recording
 
     whole, place = Recording.read(ROOT / BASELINE), folder / BASELINE
@@ -170,9 +168,7 @@ def write_baseline(folder: Path, model: str) -> None:
         kept.append(each)
     request = whole.request.model_copy(update={"models": (model,)})
     place.mkdir(parents=True, exist_ok=True)
-    mine = code_of_model(model, load_preset(request.preset).model_arguments(model)).files
-    files = {path: digest for path, digest in whole.files.items() if path in mine}
-    own = whole.model_copy(update={"request": request, "series": tuple(kept), "files": files})
+    own = whole.model_copy(update={"request": request, "series": tuple(kept)})
     (place / FILE).write_text(own.text(), encoding="utf-8")
     shutil.copyfile(ROOT / BASELINE / f"{model}.safetensors", place / f"{model}.safetensors")
 
@@ -233,7 +229,7 @@ def regress(folder: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Seen:
-    """What the gate said of a fault: the layers that see it, the first finding, and whether that names the file."""
+    """What the gate said of a fault: the layers that see it, the first finding, and whether that names the place."""
 
     fault: str
     layers: str
@@ -247,7 +243,7 @@ class Seen:
         if not findings:
             return cls(mutation.name, "refused" if result["exit"] else "nothing", result["log"].strip()[-80:], False)
         top = findings[0]
-        named = top["layer"] == "settings" or mutation.path in top["files"][:3]
+        named = mutation.path.startswith(tuple(top["likely"]))
         layers = ", ".join(dict.fromkeys(each["layer"] for each in findings))
         return cls(mutation.name, layers, f"{top['what']}, {top['each']} {top['place']}", named)
 

@@ -21,7 +21,7 @@ from torch import Tensor
 
 import harness
 from harness.benchmark.context import RunContext, open_context
-from harness.benchmark.identity.run_key import built_with, code_of_model
+from harness.benchmark.identity.run_key import built_with
 from harness.benchmark.rows import RequestedModel, graph_kinds, resolve_models
 from harness.benchmark.run import build_model, hold_to_laws, model_arguments
 from harness.benchmark.run_config import Opening
@@ -66,7 +66,6 @@ _PIXELS: Final = 1e-6
 _SCORE: Final = 1e-5
 _POINTS: Final = 1e-3
 """What may differ in any case: relative to the largest number of a series, and of scores absolute, as fractions."""
-_MODEL: Final = ("zoo/",)
 _WRITTEN: Final = (
     "A man's dog -- 3 of them, U.S. -- doesn't run...",
     "Two RED circles (large) above a blue square.",
@@ -149,7 +148,6 @@ def record(gate: Gate, folder: Path, reporter: Reporter, expected: Recording | N
     """
     found: list[Series] = [_settings(gate), *_data(gate)]
     platform = describe_environment("cpu")
-    files: dict[str, str] = {}
     with Evaluator() as evaluator:
         texts = [
             caption for samples in gate.context.data.evaluated.values() for each in samples for caption in each.captions
@@ -159,7 +157,6 @@ def record(gate: Gate, folder: Path, reporter: Reporter, expected: Recording | N
             reporter.note(f"{model.name}: what it says, and its first steps")
             recorder = _Recorder(gate, model.name, weights_of(folder, model.name), evaluator)
             found += recorder.measured() if expected is None else recorder.attempted(expected)
-            files |= code_of_model(model.name, gate.preset.model_arguments(model.name, **gate.context.sizes)).files
         found += _metrics(gate, evaluator)
     commit = str(platform["commit"] or "")
     return Recording(
@@ -170,7 +167,6 @@ def record(gate: Gate, folder: Path, reporter: Reporter, expected: Recording | N
             **{name: str(platform[name]) for name in ("python", "machine", "cpu")},
             "instructions": torch.backends.cpu.get_cpu_capability(),
         },
-        files=files,
         series=tuple(found),
     )
 
@@ -281,6 +277,11 @@ class _Recorder:
     weights: Path
     evaluator: Evaluator
 
+    @property
+    def model_sources(self) -> tuple[str, ...]:
+        """Where the model's code may be."""
+        return *self.gate.request.plugins, "zoo/"
+
     def attempted(self, expected: Recording) -> Iterator[Series]:
         """Everything, of which what cannot be run is told in place of its numbers."""
         stored = {each.what: each for each in expected.series if each.model == self.model}
@@ -311,7 +312,7 @@ class _Recorder:
 
     def _runs(self, part: str, said: str) -> Series:
         layer: Layer = "speaks" if part == "speaks" else "starts"
-        return series(layer, self.model, part, "part", {part: said}, _MODEL)
+        return series(layer, self.model, part, "part", {part: said}, self.model_sources)
 
     def _built(self, stored: bool, moved: tuple[float, int] | None) -> Captioner:
         model = self.gate.build(self.model)
@@ -349,9 +350,9 @@ class _Recorder:
             fit(model, SEED, self.gate.under(stage), Path(scratch), lambda _: None, silent(), on_step)
         likely = {
             "learning rate": ("harness/config/", "harness/training/"),
-            "weights": ("harness/training/optimisers.py", "harness/training/", *_MODEL),
+            "weights": ("harness/training/optimisers.py", "harness/training/", *self.model_sources),
         }
-        usual = ("harness/training/", "harness/data/batches.py", "harness/benchmark/train.py", *_MODEL)
+        usual = ("harness/training/", "harness/data/batches.py", "harness/benchmark/train.py", *self.model_sources)
         for name, values in rows.items():
             where = next((paths for start, paths in likely.items() if name.startswith(start)), usual)
             yield series("starts", self.model, f"{stage.name}: {name}", "step", values, where, rounding=_STARTS)
@@ -377,9 +378,9 @@ class _Recorder:
             for word in range(1, len(row))
         }
         projected = {place: _projected(each) for place, each in places.items()}
-        yield told("logits", "image", projected, _MODEL, rounding=_LOGITS)
+        yield told("logits", "image", projected, self.model_sources, rounding=_LOGITS)
         likeliest = {place: float(each.log_softmax(-1).max()) for place, each in places.items()}
-        yield told("log-probabilities", "image", likeliest, _MODEL, rounding=_LOGITS)
+        yield told("log-probabilities", "image", likeliest, self.model_sources, rounding=_LOGITS)
         # Beam search on every image, and what it scores.
         ids = [each.image_id for samples in data.evaluated.values() for each in samples]
         found = caption_images(
@@ -387,7 +388,7 @@ class _Recorder:
             device=context.execution.device, precision=context.execution.precision, reporter=silent(), title="",
         ).by_image  # fmt: skip
         captions = {str(image): caption for image, caption in found.items()}
-        searching = ("zoo/decoding.py", "harness/inference/", "harness/data/vocabulary.py", *_MODEL)
+        searching = ("zoo/decoding.py", "harness/inference/", "harness/data/vocabulary.py", *self.model_sources)
         yield told("captions", "image", captions, searching)
         if moved is None:
             yield from self._scored(captions, None if stored is None else stored.get("captions"), searching)
@@ -425,7 +426,7 @@ class _Recorder:
             for place, image in enumerate(ids)
             for number, reward in enumerate(rewards[place].tolist())
         }
-        likely = ("zoo/decoding.py", "harness/training/self_critical.py", "harness/metrics/", *_MODEL)
+        likely = ("zoo/decoding.py", "harness/training/self_critical.py", "harness/metrics/", *self.model_sources)
         yield series("speaks", self.model, "sampled captions and their rewards", "image", told, likely)
 
 

@@ -52,10 +52,8 @@ def _short(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
-def _files(finding: Finding) -> str:
-    if not finding.files:
-        return "No source has changed since the baseline."
-    return f"Changed, likeliest first: {listed(finding.files, most=_FILES)}"
+def _likely(finding: Finding) -> str:
+    return f"Look first in {listed(finding.likely, most=_FILES)}"
 
 
 def _groups(judged: Judged) -> Iterator[tuple[Layer, str, list[Finding]]]:
@@ -76,8 +74,8 @@ def print_findings(judged: Judged, console: Console) -> None:
     """Print the conclusion, what it is about, and each layer's outcome."""
     style = "bold red" if judged.findings else "bold green"
     console.print(Text(printable(f"bench regress: {conclusion(judged)}"), style=style))
-    if judged.findings:
-        console.print(indented(_files(judged.findings[0]), "bold"))
+    if judged.findings and judged.findings[0].likely:
+        console.print(indented(_likely(judged.findings[0]), "bold"))
     console.print()
     for layer, model, findings in _groups(judged):
         if not findings:
@@ -98,7 +96,9 @@ def markdown(judged: Judged) -> str:
     """A summary that pull requests show."""
     lines = [f"### {'❌' if judged.findings else '✅'} {escape_markdown(conclusion(judged))}\n"]
     if judged.findings:
-        lines += [f"{escape_markdown(_files(judged.findings[0]))}\n", _UPDATE + "\n"]
+        if judged.findings[0].likely:
+            lines.append(f"{escape_markdown(_likely(judged.findings[0]))}\n")
+        lines.append(f"{_UPDATE}\n")
     lines += ["| | Layer | First findings |", "| --- | --- | --- |"]
     for layer, model, findings in _groups(judged):
         told = "<br>".join(escape_markdown(said(each)) for each in findings[:_SHOWN])
@@ -115,7 +115,7 @@ def junit_suite(judged: Judged) -> ElementTree.Element:
         case = ElementTree.Element("testcase", classname=printable(model or "all"), name=TITLES[layer])
         if findings:
             failure = ElementTree.SubElement(case, "failure", message=printable(said(findings[0])))
-            failure.text = "\n".join(printable(each) for each in (*map(said, findings), _files(findings[0])))
+            failure.text = "\n".join(printable(each) for each in (*map(said, findings), _likely(findings[0])))
         cases.append(case)
     return suite("bench regress", cases)
 

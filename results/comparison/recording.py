@@ -124,13 +124,16 @@ class Request(Closed):
 
 
 class Recording(Closed):
-    """All that was recorded, with the code (release and commit), digests of its sources, and the platform."""
+    """All that was recorded, with the code (release and commit) and the platform.
+
+    Recordings of captionbench 1.0 also hold digests of sources as `files`, which are neither used nor written.
+    """
 
     format: Literal["captionbench-recording-1"] = "captionbench-recording-1"
     request: Request
     code: str
     platform: dict[str, str]
-    files: dict[str, str]
+    files: dict[str, str] = Field(default_factory=dict, exclude=True)
     series: tuple[Series, ...]
 
     @classmethod
@@ -162,8 +165,7 @@ class Finding:
     """One quantity that is not as before: at `place`, the first that differs, and at `places` of `of` in all.
 
     `size` is how many times the tolerance the first difference is; None where texts differ, or something is there on
-    one side alone. `files` are those that changed since the baseline and mostly cause such a difference, likeliest
-    first.
+    one side alone. `likely` are folders and files that mostly cause such a difference, likeliest first.
     """
 
     layer: Layer
@@ -176,7 +178,7 @@ class Finding:
     places: int
     of: int
     size: float | None
-    files: tuple[str, ...]
+    likely: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +188,6 @@ class Judged:
     findings: tuple[Finding, ...]
     ties: tuple[str, ...]
     checked: dict[tuple[Layer, str], int]
-    changed_files: tuple[str, ...]
     before: str
     after: str
     other_platform: tuple[str, ...]
@@ -194,8 +195,6 @@ class Judged:
 
 
 def judge_recording(expected: Recording, found: Recording, seconds: float) -> Judged:
-    paths = sorted(expected.files.keys() | found.files.keys())
-    changed = tuple(path for path in paths if expected.files.get(path) != found.files.get(path))
     now = {each.name: each for each in found.series}
     broken = {each.model for each in found.series if each.each == "part" and each.values != (RUNS,)}
     findings: list[Finding] = []
@@ -205,7 +204,7 @@ def judge_recording(expected: Recording, found: Recording, seconds: float) -> Ju
         checked[each.layer, each.model] = checked.get((each.layer, each.model), 0) + 1
         if each.name not in now and each.model in broken:
             continue  # why it is not there is a finding itself
-        if (finding := _finding(each, now.get(each.name), changed, ties)) is not None:
+        if (finding := _finding(each, now.get(each.name), ties)) is not None:
             findings.append(finding)
     order = list(dict.fromkeys((each.layer, each.model, _part(each.what)) for each in expected.series))
 
@@ -216,7 +215,7 @@ def judge_recording(expected: Recording, found: Recording, seconds: float) -> Ju
 
     findings.sort(key=causes)
     other = sorted(differing(expected.platform, found.platform, UNKNOWN))
-    return Judged(tuple(findings), tuple(ties), checked, changed, expected.code, found.code, tuple(other), seconds)
+    return Judged(tuple(findings), tuple(ties), checked, expected.code, found.code, tuple(other), seconds)
 
 
 def _part(what: str) -> str:
@@ -225,7 +224,7 @@ def _part(what: str) -> str:
     return stage if colon else ""
 
 
-def _finding(before: Series, after: Series | None, changed: Sequence[str], ties: list[str]) -> Finding | None:
+def _finding(before: Series, after: Series | None, ties: list[str]) -> Finding | None:
     mine, theirs = before.by_place(), {} if after is None else after.by_place()
     tolerances = dict(zip(before.places, before.tolerance * len(before.places), strict=False))
     differing = []
@@ -242,9 +241,7 @@ def _finding(before: Series, after: Series | None, changed: Sequence[str], ties:
     first = differing[0]
     one, two = mine.get(first), theirs.get(first)
     size = _apart(one, two) / tolerances[first] if tolerances.get(first) and _apart(one, two) < math.inf else None
-    likely = [path for start in before.likely for path in changed if path.startswith(start)]
     said = ("none" if value is None else f"{value:.6g}" if isinstance(value, float) else value for value in (one, two))
-    files = tuple(dict.fromkeys((*likely, *changed)))
     where = before.layer, before.model, before.what, before.each, first
     was, now = said
-    return Finding(*where, was, now, len(differing), len(before.places), size, files)
+    return Finding(*where, was, now, len(differing), len(before.places), size, before.likely)
