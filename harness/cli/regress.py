@@ -46,7 +46,7 @@ bench regress --init --plugin mine.py --models mine
 bench regress --against main --models transformer_base
 bench regress --train --workspace gate --tolerance CIDEr-D=1
 """
-_ENDINGS = ("txt", "md", "xml", "json")
+_ENDINGS = ("txt", "md", "json")
 _PRESET = "first-steps"
 _WORKFLOW = Path(".github/workflows/captionbench.yml")
 _TEMPLATE = """\
@@ -113,7 +113,7 @@ def regress(
     ] = None,
     findings: Annotated[
         Path | None,
-        typer.Option(help="Write what it finds into this folder too: findings.txt, .md, .xml for JUnit, and .json."),
+        typer.Option(help="Write what it finds into this folder too: findings.txt, .md and .json."),
     ] = None,
 ) -> None:
     """Judge whether this code still computes what it did, on any machine, or write a baseline with --update.
@@ -375,7 +375,6 @@ def _tell(judged: Judged | None, ends: GateResult | None, folder: Path | None, a
         files: tuple[str | Callable[[Console], None], ...] = (
             show,
             "\n".join(words.markdown(found) for words, found in parts),
-            regression.junit(words.junit_suite(found) for words, found in parts),
             json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n",
         )
         for ending, text in zip(_ENDINGS, files, strict=True):

@@ -1,16 +1,14 @@
-"""What a comparison of recordings found: the first cause in front, for a terminal, Markdown, JUnit's XML and JSON."""
+"""What a comparison of recordings found: the first cause in front, for a terminal, Markdown and JSON."""
 
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any, Final
-from xml.etree import ElementTree
 
 from rich.console import Console
 from rich.text import Text
 
 from reports.tables.numbers import listed
 from reports.text.grid import escape_markdown, indented
-from reports.text.regression import suite
 from results.comparison.recording import Finding, Judged, Layer
 from results.text import printable
 
@@ -106,18 +104,6 @@ def markdown(judged: Judged) -> str:
         lines.append(f"| {'❌' if findings else '✅'} | {escape_markdown(_title(layer, model))} | {told}{more} |")
     lines += ["", *(f"- {escape_markdown(tie)}" for tie in judged.ties), escape_markdown(_sides(judged)), ""]
     return "\n".join(lines)
-
-
-def junit_suite(judged: Judged) -> ElementTree.Element:
-    """One case for each layer of each model, with all of its findings."""
-    cases = []
-    for layer, model, findings in _groups(judged):
-        case = ElementTree.Element("testcase", classname=printable(model or "all"), name=TITLES[layer])
-        if findings:
-            failure = ElementTree.SubElement(case, "failure", message=printable(said(findings[0])))
-            failure.text = "\n".join(printable(each) for each in (*map(said, findings), _likely(findings[0])))
-        cases.append(case)
-    return suite("bench regress", cases)
 
 
 def content(judged: Judged) -> dict[str, Any]:

@@ -1,18 +1,16 @@
-"""What became of trained runs: on an 80-column terminal, Markdown for pull requests, JUnit's XML, and JSON."""
+"""What became of trained runs: on an 80-column terminal, Markdown for pull requests, and JSON."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from itertools import chain
 from typing import Any, Final
-from xml.etree import ElementTree
 
 from rich.console import Console
 from rich.text import Text
 
 from reports.tables.numbers import DASH
 from reports.text.grid import Grid, bullets, escape_markdown, indented, interval, p_value, points, ratio
-from results.comparison.gate import BLOCKING, IDENTICAL, GateResult, GateRow, Status, Tested
+from results.comparison.gate import IDENTICAL, GateResult, GateRow, Status, Tested
 from results.statistics.architecture import OVER_IMAGES, OVER_SEEDS
 from results.text import printable
 
@@ -72,42 +70,6 @@ def markdown(result: GateResult) -> str:
         f"{escape_markdown(f'{_legend(result)} {code}')}\n",
     ]
     return "\n".join(filter(None, parts))
-
-
-def junit(suites: Iterable[ElementTree.Element]) -> str:
-    """JUnit's XML of these suites."""
-    root = ElementTree.Element("testsuites")
-    root.extend(suites)
-    ElementTree.indent(root)
-    written: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
-    return written.decode() + "\n"
-
-
-def suite(name: str, cases: Sequence[ElementTree.Element]) -> ElementTree.Element:
-    """JUnit's suite of these cases, and how many of them failed, could not be judged, or were left undecided."""
-    kinds = {"failures": "failure", "errors": "error", "skipped": "skipped"}
-    counts = {which: str(sum(case.find(kind) is not None for case in cases)) for which, kind in kinds.items()}
-    found = ElementTree.Element("testsuite", {"name": name, "tests": str(len(cases)), **counts})
-    found.extend(cases)
-    return found
-
-
-def junit_suite(result: GateResult) -> ElementTree.Element:
-    """JUnit's suite: a case a row, its tests as output, and why it fails or could not be judged."""
-    cases = []
-    for row in result.rows:
-        seeds, reasons = ",".join(map(str, row.seeds)), [printable(reason) for reason in row.reasons]
-        case = ElementTree.Element("testcase", classname="trained runs", name=printable(f"{row.model} seed {seeds}"))
-        if row.tests:
-            tests = (
-                f"{each.metric} on {each.split}: {' '.join(_test_cells(each))} ({each.over})" for each in row.tests
-            )
-            ElementTree.SubElement(case, "system-out").text = printable("\n".join(tests))
-        how = "failure" if row.status in BLOCKING else {"refused": "error", "undecided": "skipped"}.get(row.status)
-        if how is not None:
-            ElementTree.SubElement(case, how, message="; ".join(reasons)).text = "\n".join(reasons)
-        cases.append(case)
-    return suite("bench regress --train", cases)
 
 
 def _test_cells(tested: Tested) -> tuple[str, ...]:

@@ -144,13 +144,12 @@ def test_the_command_judges_and_tells_in_every_format(
 ) -> None:
     code, said = bench_or_raise("regress", "--baseline", baseline, "--findings", tmp_path / "found")
     assert (code, "bench regress: Passed" in said) == (0, True)
-    assert sorted(path.suffix for path in (tmp_path / "found").iterdir()) == [".json", ".md", ".txt", ".xml"]
+    assert sorted(path.suffix for path in (tmp_path / "found").iterdir()) == [".json", ".md", ".txt"]
     _begins_wrongly(monkeypatch)
     code, said = bench_or_raise("regress", "--baseline", baseline, "--findings", tmp_path / "found")
     lines = [line for line in said.splitlines() if not line.startswith("bench regress --update")]
     assert (code, f"bench regress: Failed: {MODEL}: captions, image" in said) == (1, True)
     assert max(map(len, lines)) <= 80
-    assert "<failure" in (tmp_path / "found" / "findings.xml").read_text()
     assert (tmp_path / "found" / "findings.md").read_text().startswith("### ❌ Failed: ")
 
 
