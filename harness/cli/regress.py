@@ -15,13 +15,11 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-import harness
 from harness.cli.inputs import doing, open_results, progress_aside, warn
 from harness.cli.options import ChangeOption, DatabaseOption, PluginOption, WorkspaceOption, refuse_typed
 from harness.cli.output import check_folder, check_out, deliver, echo, write_errors
@@ -42,42 +40,12 @@ EXAMPLES = """
 bench regress
 bench regress --findings findings
 bench regress --update --models updown,transformer_base
-bench regress --init --plugin mine.py --models mine
+bench regress --update --plugin mine.py --models mine
 bench regress --against main --models transformer_base
 bench regress --train --workspace gate --tolerance CIDEr-D=1
 """
 _ENDINGS = ("txt", "md", "json")
 _PRESET = "first-steps"
-_WORKFLOW = Path(".github/workflows/captionbench.yml")
-_TEMPLATE = """\
-# Written by bench regress --init: judges pull requests against {baseline}.
-name: captionbench
-
-on:
-  pull_request:
-  workflow_dispatch:
-
-permissions:
-  contents: read
-
-jobs:
-  regress:
-    runs-on: ubuntu-latest
-    timeout-minutes: 15
-    steps:
-      - uses: actions/checkout@v4
-      - uses: actions/setup-python@v5
-        with:
-          python-version: "3.11"
-      - name: Install captionbench, of the release that made the baseline
-        run: pip install {requirement}
-      - name: Judge this commit
-        run: |
-          code=0
-          {command} --findings findings || code=$?
-          cat findings/findings.md >>"$GITHUB_STEP_SUMMARY" || true
-          exit "$code"
-"""
 
 
 def regress(
@@ -87,9 +55,6 @@ def regress(
     ),
     plugin: PluginOption = None,
     update: Annotated[bool, typer.Option("--update", help="Write the baseline instead of judging.")] = False,
-    init: Annotated[
-        bool, typer.Option("--init", help=f"Write the baseline, and {_WORKFLOW} for a repository of your own.")
-    ] = False,
     models: Annotated[
         str | None,
         typer.Option(help="With --update or --against: models, separated by commas.  [default: the baseline's]"),
@@ -125,7 +90,6 @@ def regress(
     from harness.utils.plugins import load_plugins
     from results.comparison.recording import ENDS, FILE, Recording
 
-    update = update or init
     if against is not None and (update or train):
         raise BenchError("--against compares two commits, and needs no baseline", "leave out --update and --train")
     if (models or preset or change) and not (update or against is not None):
@@ -133,11 +97,7 @@ def regress(
             "--models, --preset and --set define a new baseline",
             "leave them out to judge; with --update they replace the baseline",
         )
-    if init and not plugin:
-        raise BenchError("--init is for a repository of one's own", "add --plugin FILE.py, or write --update alone")
-    if (init or against is not None) and (
-        fixed := next((each for each in plugin or () if Path(each).is_absolute()), "")
-    ):
+    if against is not None and (fixed := next((each for each in plugin or () if Path(each).is_absolute()), "")):
         raise BenchError(f"--plugin {fixed} is the same file for every commit", "write its path in the repository")
     if not train:
         refuse_typed(context, ("workspace", "db", "tolerance"), "read with --train alone", "add that, or leave it out")
@@ -189,11 +149,7 @@ def regress(
             assert expected is not None
             ends = judge(expected, measured, unfinished, tolerances)
     if wanted is not None:
-        if init:
-            _write_workflow(baseline, plugin or [])
         _record_anew(baseline, wanted, request)
-        if init:
-            echo(f"Commit {baseline} and {_WORKFLOW}: every pull request is judged from then on.")
     if not update:
         again = ["bench", "regress", "--update", "--baseline", str(baseline), *_options("--plugin", plugin or ())]
         again += ["--train", *(["--workspace", str(workspace)] if db is None else ["--db", db])] if train else []
@@ -270,42 +226,8 @@ def _record_anew(baseline: Path, request: Request, old: Request | None) -> None:
     echo(f"{baseline}: {', '.join(request.models)}; {len(recording.series)} quantities, {size / 1000:.0f} kB")
 
 
-def _write_workflow(baseline: Path, plugins: Sequence[str]) -> None:
-    """Write the workflow that judges pull requests of one's own repository; one that is there stays."""
-    if _WORKFLOW.exists():
-        echo(f"{_WORKFLOW} is there already, and stays as it is")
-        return
-    deliver(workflow(baseline, plugins), _WORKFLOW, "--init")
-    echo(f"written: {_WORKFLOW}")
-    if not Path(".git").exists():
-        warn("GitHub reads it at the top of a repository alone", "delete .github here, and write --init there")
-    if (installed := requirement()).startswith("captionbench=="):
-        warn(
-            f"it runs `pip install {installed}`, since this captionbench was installed from a folder",
-            f"delete {_WORKFLOW}, install captionbench @ git+URL@COMMIT, which pip can reach, and write --init again",
-        )
-
-
-def workflow(baseline: Path, plugins: Sequence[str]) -> str:
-    """The workflow's YAML."""
-    words = ["bench", "regress", "--baseline", baseline.as_posix(), *_options("--plugin", plugins)]
-    return _TEMPLATE.format(baseline=baseline.as_posix(), requirement=requirement(), command=shlex.join(words))
-
-
 def _options(name: str, values: Sequence[str]) -> list[str]:
     return [word for value in values for word in (name, value)]
-
-
-def requirement() -> str:
-    """What pip installs the release by that runs now: its commit where it came from a repository."""
-    try:
-        origin = json.loads(distribution("captionbench").read_text("direct_url.json") or "{}")
-    except PackageNotFoundError:
-        origin = {}
-    if "vcs_info" in origin:
-        place = f"{origin['vcs_info']['vcs']}+{origin['url']}@{origin['vcs_info']['commit_id']}"
-        return shlex.quote(f"captionbench @ {place}")
-    return f"captionbench=={harness.__version__}"
 
 
 def _against(commit: str, request: Request, seeds: int) -> GateResult:

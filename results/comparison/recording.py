@@ -138,7 +138,7 @@ class Recording(Closed):
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        make = f"bench regress --update --baseline {folder}; with a model of one's own --init --plugin FILE.py"
+        make = f"bench regress --update --baseline {folder}; add --models NAMES, and --plugin for your own"
         return read_model(cls, folder / FILE, "recording", f"make one: {make}")
 
     def text(self) -> str:

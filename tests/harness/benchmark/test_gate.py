@@ -1,5 +1,6 @@
 """What the gate records of a tiny model: it repeats, rounding passes, and each layer sees the faults of its own."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from harness.utils.errors import BenchError
 from harness.utils.progress import silent
 from harness.utils.workspace import Workspace
 from results.comparison.recording import FILE, Finding, Recording, Request, judge_recording
+from tests.documentation.parsing import parse_bench
 from tests.harness.conftest import ROOT, bench_or_raise
 from zoo.models.expansionnet import ExpansionNet
 
@@ -191,18 +193,20 @@ def test_every_mutation_still_finds_its_text() -> None:
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
-def _workflows(folder: Path) -> list[Path]:
-    from harness.cli.regress import workflow
-
-    written = folder / "captionbench.yml"
-    written.write_text(workflow(Path("baselines/gate"), ["mine.py"]))
-    return [*(ROOT / ".github" / "workflows").glob("*.yml"), written]
+def workflows_to_copy(folder: Path) -> list[Path]:
+    """The workflows of the documentation, written to files."""
+    page = (ROOT / "docs" / "regression.md").read_text(encoding="utf-8")
+    paths = []
+    for number, text in enumerate(re.findall(r"```yaml\n(name: .*?)```", page, re.DOTALL)):
+        paths.append(folder / f"{number}.yml")
+        paths[-1].write_text(text, encoding="utf-8")
+    return paths
 
 
 def test_workflows_actions_and_the_citation_are_valid(tmp_path: Path) -> None:
     pytest.importorskip("check_jsonschema")
     checked = {
-        "github-workflows": _workflows(tmp_path),
+        "github-workflows": [*(ROOT / ".github" / "workflows").glob("*.yml"), *workflows_to_copy(tmp_path)],
         "github-actions": list((ROOT / ".github" / "actions").glob("*/action.yml")),
         "citation-file-format": [ROOT / "CITATION.cff"],
     }
@@ -212,8 +216,20 @@ def test_workflows_actions_and_the_citation_are_valid(tmp_path: Path) -> None:
         assert ended.returncode == 0, ended.stdout
 
 
+def test_the_workflow_to_copy_judges_and_shows_the_findings(tmp_path: Path) -> None:
+    [workflow] = workflows_to_copy(tmp_path)
+    steps = yaml.safe_load(workflow.read_text(encoding="utf-8"))["jobs"]["regress"]["steps"]
+    judge, show = steps[-2:]
+    parse_bench(judge["run"].split()[1:])
+    (tmp_path / "findings").mkdir()
+    (tmp_path / "findings" / "findings.md").write_text("### told\n", encoding="utf-8")
+    summary = {"GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md"), "PATH": "/usr/bin:/bin"}
+    subprocess.run(["bash", "-eo", "pipefail", "-c", show["run"]], cwd=tmp_path, env=summary, check=True)
+    assert (show["if"], (tmp_path / "summary.md").read_text(encoding="utf-8")) == ("always()", "### told\n")
+
+
 @pytest.mark.parametrize("code", [0, 1, 2])
-def test_the_steps_of_the_workflows_end_as_the_command_does(code: int, tmp_path: Path) -> None:
+def test_the_judging_step_of_the_action_passes_the_exit_code_on(code: int, tmp_path: Path) -> None:
     stub = tmp_path / "bench"
     stub.write_text(
         '#!/bin/bash\nwhile [ "$1" ]; do [ "$1" = --findings ] && folder=$2; shift; done\n'
@@ -221,25 +237,18 @@ def test_the_steps_of_the_workflows_end_as_the_command_does(code: int, tmp_path:
     )
     stub.chmod(0o755)
     action = yaml.safe_load((ROOT / ".github/actions/bench-regress/action.yml").read_text())
-    own = yaml.safe_load(_workflows(tmp_path)[-1].read_text())
-    steps = {
-        "action": (next(step for step in action["runs"]["steps"] if step.get("id") == "judge")["run"], 0),
-        "own": (own["jobs"]["regress"]["steps"][-1]["run"], code),
+    [judge] = [step for step in action["runs"]["steps"] if step.get("id") == "judge"]
+    summary, output = tmp_path / "summary.md", tmp_path / "output"
+    variables = {
+        "BENCH": "bench",
+        "BASELINE": "b",
+        "OPTIONS": "--plugin mine.py",
+        "FINDINGS": "found",
+        "GITHUB_STEP_SUMMARY": str(summary),
+        "GITHUB_OUTPUT": str(output),
+        "PATH": f"{tmp_path}:/usr/bin:/bin",
     }
-    for name, (script, expected) in steps.items():
-        summary, output = tmp_path / f"{name}.md", tmp_path / f"{name}.out"
-        given = {"BENCH": "bench", "BASELINE": "b", "OPTIONS": "--plugin mine.py", "FINDINGS": "found"}
-        given |= {
-            "GITHUB_STEP_SUMMARY": str(summary),
-            "GITHUB_OUTPUT": str(output),
-            "PATH": f"{tmp_path}:/usr/bin:/bin",
-        }
-        shell = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script]
-        ended = subprocess.run(shell, cwd=tmp_path, env=given, capture_output=True, text=True, check=False)
-        assert ended.returncode == expected, ended.stderr
-        if name == "action":
-            assert output.read_text() == f"exit-code={code}\n"
-        if code < 2:
-            assert "### told" in summary.read_text()
-        shutil.rmtree(tmp_path / "found", ignore_errors=True)
-        shutil.rmtree(tmp_path / "findings", ignore_errors=True)
+    shell = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", judge["run"]]
+    subprocess.run(shell, cwd=tmp_path, env=variables, check=True)
+    assert output.read_text() == f"exit-code={code}\n"
+    assert ("### told" if code < 2 else "said") in summary.read_text()

@@ -123,7 +123,6 @@ def test_a_damaged_baseline_is_not_overwritten(baseline: Path, fill: Fill) -> No
         (["--tolerance", "CIDEr-D=-1"], "is not METRIC=POINTS"),
         (["--tolerance", "METEOR=1"], "the baseline has no per-image scores of this metric"),
         (["--models", "updown"], "define a new baseline"),
-        (["--init"], "for a repository of one's own"),
         (["--against", "main"], "needs no baseline"),
         (["--findings", "/proc/nowhere"], "cannot write --findings"),
         (["--update", "--tolerance", "METEOR=1"], "--update writes a baseline and does not judge"),
