@@ -52,7 +52,7 @@ class DatasetRecord:
 
 
 CODE_FIELDS = frozenset({"v", "rev"})
-"""Fields of a signature that name code: the release and the results revision. The gate compares across them."""
+"""Fields of a signature that name code: the release and the results revision. Comparisons are across them."""
 
 
 def without_code(conditions: Mapping[str, str]) -> dict[str, str]:

@@ -43,8 +43,8 @@ PANELS: Final = {
         "claims": "Say which claims of papers the stored runs support or contradict, and which they cannot tell.",
         "export": "Write files for other programs.",
         "db": "Look into the results database, check, upgrade or merge it, or publish a copy.",
-        "regress": "Judge whether this code still computes what it did, on any machine, or write a baseline with "
-        "--update.",
+        "regress": "Judge whether this code still computes what its baseline says, up to rounding, on any machine, "
+        "in a minute.",
     },
     "Your own captions, models and data": {
         "evaluate": "Score captions: BLEU, METEOR, ROUGE-L, CIDEr-D, and SPICE where its models are installed.",

@@ -16,7 +16,12 @@ from results.statistics.significance import ALPHA
 from results.text import printable
 
 MAIN: Final = "CIDEr-D"
-_COSTS: Final = {"parameters": "Params", "gmac_beam": "GMAC", "train_seconds": "Training", "latency_median": "Latency"}
+MAIN_COSTS: Final = {
+    "parameters": "Params",
+    "gmac_beam": "GMAC",
+    "train_seconds": "Training",
+    "latency_median": "Latency",
+}
 _REFERENCES: Final = 2  # of each image, on a terminal
 _SETTINGS: Final = 8
 _WARNING: Final = "Conditions differ, so the differences are not the models' or the code's alone:"
@@ -230,10 +235,12 @@ def _spent(pairs: Sequence[Pair], single: bool, all_costs: bool) -> Grid:
     costs = [{change.name: change for change in pair.costs} for pair in pairs]
     if single:
         rows = []
-        for change in (costs[0][name] for name in (cost_order(costs[0]) if all_costs else _COSTS) if name in costs[0]):
+        for change in (
+            costs[0][name] for name in (cost_order(costs[0]) if all_costs else MAIN_COSTS) if name in costs[0]
+        ):
             kind = cost_kind(change.name, change.unit)
             spent = " → ".join(amount(change.name, side, change.unit) for side in (change.before, change.after))
             rows.append((kind.label, spent, DASH if kind.flag else ratio(change.ratio)))
         return Grid(("Cost", "A → B", "B by A"), rows)
-    ratios = [[ratio(of[name].ratio if name in of else None) for name in _COSTS] for of in costs]
-    return Grid(("B by A", *_COSTS.values()), [(_title(p), *of) for p, of in zip(pairs, ratios, strict=True)])
+    ratios = [[ratio(of[name].ratio if name in of else None) for name in MAIN_COSTS] for of in costs]
+    return Grid(("B by A", *MAIN_COSTS.values()), [(_title(p), *of) for p, of in zip(pairs, ratios, strict=True)])

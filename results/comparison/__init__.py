@@ -1,1 +1,1 @@
-"""Two sets of results side by side: baselines, regression gates and comparisons."""
+"""Two sets of results side by side: recordings of code, comparisons of runs and of commits."""

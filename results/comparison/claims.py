@@ -13,8 +13,9 @@ from typing import Any, Final, Literal, NamedTuple, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from results.comparison.baseline import Closed, differing
 from results.comparison.comparison import ScoreChange, SeedsOfSides, numbers_to_test, with_tests
+from results.comparison.conditions import differing
+from results.comparison.recording import Closed
 from results.errors import StoreError
 from results.published.scores import METRICS
 from results.records import stages_of, without_code

@@ -1,21 +1,21 @@
 """Two runs, or the runs of two stores, side by side: conditions, scores with tests, costs and changed captions.
 
-A score is tested over seeds and images where both sides have several seeds, else over images; `bench regress` and
-`bench claims` use the same tests.
+A score is tested over seeds and images where both sides have several seeds, else over images; `bench regress --against`
+and `bench claims` use the same tests.
 """
 
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import chain, product
 from statistics import fmean
 from typing import Any, Final
 
 import numpy as np
 
-from results.comparison.baseline import BaselineRun, Row, differing, distinguishing, newest_runs, row_of, run_of
-from results.records import ImageRecord, Quantity
+from results.comparison.conditions import Row, differing, distinguishing, newest_runs, row_of
+from results.records import ImageRecord, Quantity, without_code
 from results.runs.facts import KINDS, fact_metric
 from results.runs.leaderboard import RANKING_METRIC
 from results.runs.run import Run
@@ -41,7 +41,6 @@ from results.statistics.significance import (
     sign_flip_intervals,
 )
 
-MACHINE: Final = ("machine", "cpu", "device")
 _MORE_IS_SLOWER: Final = {"s": True, "images/s": False}
 _NO_TIMES: Final = frozenset({"latency_iqr", "latency_margin"})  # in seconds, but how much a time varies
 
@@ -244,18 +243,44 @@ def _correctable(wide: ArchitectureDifference | None, test: Difference, tests: i
     return float(p_of_t(*map(np.asarray, (wide.difference, wide.error, degrees))))
 
 
-def cost_changes(before: Sequence[BaselineRun], after: Sequence[BaselineRun]) -> list[CostChange]:
+def cost_changes(before: Sequence[Run], after: Sequence[Run]) -> list[CostChange]:
+    """The costs that every run of both sides has, in the order of the first run's."""
     found = []
-    for name in before[0].costs:
-        sides = [[run.costs[name] for run in runs if name in run.costs] for runs in (before, after)]
+    for name, first in before[0].costs.items():
+        sides = [_values(runs, name) for runs in (before, after)]
         if all(len(side) == len(before) for side in sides):
-            unit = sides[0][0].unit
-            one, two = (fmean(cost.value for cost in side) for side in sides)
+            unit = first.unit
+            one, two = map(fmean, sides)
             ratio, slowdown = _times(two, one), None
             if unit in _MORE_IS_SLOWER and name not in _NO_TIMES and two > 0:
                 slowdown = ratio if _MORE_IS_SLOWER[unit] else _times(one, two)
             found.append(CostChange(name, unit, one, two, ratio, slowdown))
     return found
+
+
+def _values(runs: Sequence[Run], cost: str) -> list[float]:
+    """A cost of the runs that have it."""
+    values = (run.costs[cost].value for run in runs if cost in run.costs)
+    return [value for value in values if value is not None]
+
+
+def hardware_differences(before: Run, after: Run) -> list[str]:
+    """In what the machines of two runs differ, or are not known to be equal, with both values."""
+    one, two = (_hardware(run.environment) for run in (before, after))
+    return [
+        f"{name} {one[name] or 'unknown'} → {two[name] or 'unknown'}"
+        for name in one
+        if one[name] != two[name] or one[name] is None
+    ]
+
+
+def _hardware(environment: Mapping[str, Any]) -> dict[str, str | None]:
+    """The machine, its processor and the device; None where a run does not say."""
+    device = environment.get("device")
+    if isinstance(device, dict):
+        device = " ".join(str(device[field]) for field in ("type", "name") if field in device)
+    values = {"machine": environment.get("machine"), "cpu": environment.get("cpu"), "device": device}
+    return {name: None if value is None else str(value) for name, value in values.items()}
 
 
 def _times(one: float, other: float) -> float | None:
@@ -392,15 +417,14 @@ def _mean(runs: _Runs, split: str, metric: str, of: _Quantities) -> tuple[float 
 def _pair(scored: _Sides, common: _Sides, images: Images, most: int) -> Pair:
     """All but its scores: those are of one pair of sides, costs and captions of the other."""
     first, second = common[0][0], common[1][0]
-    sides = [[run_of(run) for run in side] for side in common]
     same_model = (first.role, first.model) == (second.role, second.model)
-    machines = [(before.platform, after.platform) for before, after in zip(*sides, strict=True)]
-    hardware = tuple(dict.fromkeys(what for one, two in machines for what in one.differs(two, MACHINE)))
-    costs = cost_changes(*sides)
+    machines = (hardware_differences(before, after) for before, after in zip(*common, strict=True))
+    hardware = tuple(dict.fromkeys(chain.from_iterable(machines)))
+    costs = cost_changes(*common)
     if hardware:
         costs = [replace(cost, ratio=None) if depends_on_machine(cost.name, cost.unit) else cost for cost in costs]
     counts, captions = _captions(first, second, images.get(first.fingerprint, {}), most)
-    conditions = tuple(differing(sides[0][0].conditions, sides[1][0].conditions))
+    conditions = tuple(differing(without_code(first.conditions), without_code(second.conditions)))
     settings = tuple(differing(_settings(first.variant), _settings(second.variant))) if same_model else ()
     before, after = map(_side, scored)
     of_captions = counts, captions, (first.seed, second.seed)

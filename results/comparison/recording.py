@@ -14,13 +14,12 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Final, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from results.comparison.baseline import UNKNOWN, Closed, differing
+from results.comparison.conditions import UNKNOWN, differing
 from results.files import read_model
 
 FILE: Final = "recording.json"
-ENDS: Final = "ends.json"
 HEADROOM: Final = 20.0
 AHEAD: Final = 4
 """A tolerance is `HEADROOM` times what rounding was seen to change. Of steps it is the most up to `AHEAD` steps later,
@@ -31,6 +30,12 @@ _DIGITS: Final = 9
 Layer = Literal["settings", "data", "metrics", "speaks", "starts"]
 LAYERS: Final[tuple[Layer, ...]] = ("settings", "data", "metrics", "speaks", "starts")
 """In the order of cause and effect: what an earlier one finds explains what later ones do."""
+
+
+class Closed(BaseModel):
+    """A part of a file: nothing in it that is not known, no NaN and no infinity."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class Series(Closed):

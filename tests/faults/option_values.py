@@ -42,7 +42,7 @@ COMMANDS = {
     "plan": "--models human",
     "prefetch model": "git/pretrained",
     "prefetch spice": "--from nowhere.zip",
-    "regress": f"--train --baseline nowhere {_RESULTS}",
+    "regress": "--baseline nowhere",
     "report": f"{_RESULTS} --out pages",
     "run": "--models blind --preset smoke --data no-pictures.json --backbone filterbank --workspace w",
     "schedules": "smoke",

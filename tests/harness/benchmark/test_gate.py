@@ -216,11 +216,12 @@ def test_workflows_actions_and_the_citation_are_valid(tmp_path: Path) -> None:
         assert ended.returncode == 0, ended.stdout
 
 
-def test_the_workflow_to_copy_judges_and_shows_the_findings(tmp_path: Path) -> None:
-    [workflow] = workflows_to_copy(tmp_path)
-    steps = yaml.safe_load(workflow.read_text(encoding="utf-8"))["jobs"]["regress"]["steps"]
+@pytest.mark.parametrize("job", ["regress", "against"])
+def test_the_workflows_to_copy_judge_and_show_the_findings(job: str, tmp_path: Path) -> None:
+    workflows = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in workflows_to_copy(tmp_path)]
+    [steps] = [workflow["jobs"][job]["steps"] for workflow in workflows if job in workflow["jobs"]]
     judge, show = steps[-2:]
-    parse_bench(judge["run"].split()[1:])
+    parse_bench(judge["run"].replace("${{ github.event.pull_request.base.sha }}", "COMMIT").split()[1:])
     (tmp_path / "findings").mkdir()
     (tmp_path / "findings" / "findings.md").write_text("### told\n", encoding="utf-8")
     summary = {"GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md"), "PATH": "/usr/bin:/bin"}

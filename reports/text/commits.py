@@ -1,0 +1,141 @@
+"""What a change of the code did to trained models: on an 80-column terminal, in Markdown and in JSON."""
+
+from dataclasses import asdict
+from typing import Any, Final
+
+from rich.console import Console
+from rich.text import Text
+
+from reports.tables.numbers import DASH
+from reports.text.comparison import MAIN_COSTS, caption_counts, warnings
+from reports.text.grid import Grid, bullets, escape_markdown, indented, interval, p_value, points, ratio
+from results.comparison.commits import CommitComparison, LostRun, MetricChange
+from results.statistics.architecture import OVER_IMAGES, OVER_SEEDS
+from results.text import printable
+
+_MARKS: Final = {0: "✅", 1: "❌", 2: "❔"}
+_STYLES: Final = {0: "bold green", 1: "bold red", 2: "bold yellow"}
+_TESTS: Final = {
+    OVER_SEEDS: "Over seeds and images: t, seeds unpaired, images paired.",
+    OVER_IMAGES: "Over images: paired sign flips, which say nothing of other seeds.",
+}
+
+
+def conclusion(result: CommitComparison) -> str:
+    """One line that explains the exit code."""
+    failures = [_worse(change) for change in result.worse] + [_lost(run) for run in result.lost]
+    if failures:
+        others = len(failures) - 1
+        more = f" And {others} more finding{'s' if others > 1 else ''}." if others else ""
+        return f"Failed: {failures[0]}.{more}"
+    if result.untested:
+        change = result.untested[0]
+        return f"Could not be judged: {_name(change)}: {change.reason}."
+    if all(change.identical for change in result.changes):
+        return "Passed: every score is identical."
+    higher = f" {len(result.better)} significantly higher." if result.better else ""
+    return f"Passed: no score is significantly lower.{higher}{_blind_spot(result)}"
+
+
+def _blind_spot(result: CommitComparison) -> str:
+    """What fall may have gone unseen."""
+    known = [(change.smallest, change.metric) for change in result.changes if change.smallest is not None]
+    if not known:
+        return ""
+    smallest, metric = max(known)
+    return f" A fall of {metric} below {points(smallest)} points may go unseen."
+
+
+def _name(change: MetricChange) -> str:
+    return f"{change.model}: {change.metric} on {change.split}"
+
+
+def _worse(change: MetricChange) -> str:
+    assert change.change is not None
+    assert change.p is not None
+    return f"{_name(change)} fell by {points(-change.change)} points, p {p_value(change.p)}"
+
+
+def _lost(run: LostRun) -> str:
+    return f"{run.model} seed {run.seed} no longer finishes: {run.reason}"
+
+
+def print_findings(result: CommitComparison, console: Console) -> None:
+    """Print the conclusion, every metric's change, costs, and what differs besides."""
+    console.print(Text(printable(f"bench regress: {conclusion(result)}"), style=_STYLES[result.exit_code]))
+    for sentence in _other_findings(result):
+        console.print(indented(sentence, "bold red"))
+    for line in warnings(result.comparison):
+        console.print(Text(printable(line), style="yellow"))
+    for grid in _grids(result):
+        console.print()
+        console.print(grid.rich())
+    console.print()
+    for line in caption_counts(result.comparison):
+        console.print(Text(printable(line)))
+    console.print(Text(printable(_legend(result)), style="dim"))
+
+
+def markdown(result: CommitComparison) -> str:
+    """A summary that pull requests show."""
+    parts = [
+        f"### {_MARKS[result.exit_code]} {escape_markdown(conclusion(result))}\n",
+        bullets(_other_findings(result)),
+        bullets(line.strip() for line in warnings(result.comparison)),
+        *(grid.markdown() for grid in _grids(result)),
+        bullets(caption_counts(result.comparison)),
+        f"{escape_markdown(_legend(result))}\n",
+    ]
+    return "\n".join(part for part in parts if part)
+
+
+def content(result: CommitComparison) -> dict[str, Any]:
+    return {"conclusion": conclusion(result), **asdict(result)}
+
+
+def _other_findings(result: CommitComparison) -> list[str]:
+    """All findings but the first, which the conclusion has, and what could not be tested beside them."""
+    findings = [_worse(change) for change in result.worse] + [_lost(run) for run in result.lost]
+    untested = [f"{_name(change)} could not be tested: {change.reason}" for change in result.untested]
+    return [*findings[1:], *untested]
+
+
+def _grids(result: CommitComparison) -> list[Grid]:
+    """The changes, metric by metric; then the ratios of costs."""
+    metrics = dict.fromkeys(change.metric for change in result.changes)
+    grids = [_changes(result, metric) for metric in metrics]
+    rows = []
+    for pair in result.comparison.pairs:
+        ratios = {cost.name: cost.ratio for cost in pair.costs}
+        if ratios:
+            rows.append((pair.after.model, *(ratio(ratios.get(name)) for name in MAIN_COSTS)))
+    if rows:
+        grids.append(Grid(("Now by before", *MAIN_COSTS.values()), rows))
+    return grids
+
+
+def _changes(result: CommitComparison, metric: str) -> Grid:
+    headings = (metric, "Split", "Before", "Now", "Change", "95 %", "p", "Smallest")
+    rows = [_cells(change) for change in result.changes if change.metric == metric]
+    return Grid(headings, rows, 2)
+
+
+def _cells(change: MetricChange) -> tuple[str, ...]:
+    before, after = (DASH if value is None else points(value) for value in (change.before, change.after))
+    difference = DASH if change.change is None else points(change.change, "+")
+    smallest = DASH if change.smallest is None else points(change.smallest)
+    bounds = "identical" if change.identical else interval(change.low, change.high)
+    p = DASH if change.p is None or change.identical else p_value(change.p)
+    return change.model, change.split, before, after, difference, bounds, p, smallest
+
+
+def _legend(result: CommitComparison) -> str:
+    overs = {change.over for change in result.changes}
+    tests = result.comparison.tests
+    sentences = [
+        f"Before: {result.commit}. Scores times 100, means over seeds.",
+        f"95 % and p with Holm's correction for {tests} test{'s' if tests != 1 else ''}.",
+        *(sentence for over, sentence in _TESTS.items() if over in overs),
+        "Smallest: the smallest change that these seeds show, four times in five.",
+    ]
+    return " ".join(sentences)

@@ -1,0 +1,182 @@
+"""What a change of the code does to trained models: their scores before and after, by the tests of `bench compare`."""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from results.comparison.comparison import (
+    Comparison,
+    Images,
+    ScoreChange,
+    SeedsOfSides,
+    compare_stores,
+    numbers_to_test,
+)
+from results.runs.run import Run
+from results.statistics.architecture import OVER_SEEDS
+from results.statistics.power import detectable_at_best, detectable_from
+from results.statistics.significance import ALPHA, matrix
+
+FEWEST_IMAGES: Final = 6  # with fewer no sign-flip test reaches p < 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class MetricChange:
+    """One metric of a model on a split: means over seeds as fractions, and the change, after less before.
+
+    `low` and `high` bound the 95 % interval of the change and `p` is two-sided; both are corrected for all changes that
+    were tested together. `smallest` is the smallest change that these seeds show: the test finds it four times in five.
+    `identical`: every image scores the same with every seed, so that there is nothing to test, and the interval is 0.
+    `reason` says why a change could not be tested.
+    """
+
+    model: str
+    split: str
+    metric: str
+    before: float | None
+    after: float | None
+    change: float | None = None
+    low: float | None = None
+    high: float | None = None
+    p: float | None = None
+    over: str | None = None
+    smallest: float | None = None
+    identical: bool = False
+    reason: str | None = None
+
+    @property
+    def is_significant(self) -> bool:
+        return self.p is not None and self.p < ALPHA
+
+    @property
+    def is_worse(self) -> bool:
+        return self.is_significant and self.change is not None and self.change < 0
+
+    @property
+    def is_better(self) -> bool:
+        return self.is_significant and self.change is not None and self.change > 0
+
+
+@dataclass(frozen=True, slots=True)
+class LostRun:
+    """A run that finished before the change, and does not finish after it."""
+
+    model: str
+    seed: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommitComparison:
+    """The changes of all models' metrics since `commit`; `comparison` has costs, settings and captions."""
+
+    commit: str
+    changes: tuple[MetricChange, ...]
+    lost: tuple[LostRun, ...]
+    comparison: Comparison
+
+    @property
+    def worse(self) -> list[MetricChange]:
+        return [change for change in self.changes if change.is_worse]
+
+    @property
+    def better(self) -> list[MetricChange]:
+        return [change for change in self.changes if change.is_better]
+
+    @property
+    def untested(self) -> list[MetricChange]:
+        return [change for change in self.changes if change.p is None]
+
+    @property
+    def exit_code(self) -> int:
+        """1 where a score is significantly lower or a run is lost, 2 where a score could not be tested, else 0."""
+        if self.worse or self.lost:
+            return 1
+        return 2 if self.untested else 0
+
+
+def compare_commits(
+    commit: str,
+    before: Sequence[Run],
+    after: Sequence[Run],
+    *,
+    unfinished: Iterable[Run],
+    images: Images,
+    metrics: Collection[str],
+) -> CommitComparison:
+    """Compare finished runs of two commits by these metrics alone.
+
+    `unfinished` are the other runs after the change, `images` those that were captioned, by the data set's fingerprint.
+    """
+    scored_before = [_with_scores_of(run, metrics) for run in before]
+    scored_after = [_with_scores_of(run, metrics) for run in after]
+    comparison = compare_stores(scored_before, scored_after, images, most=0)
+    keyed_before = {run.key: run for run in scored_before}
+    keyed_after = {run.key: run for run in scored_after}  # of the same keys, where no setting has changed
+    changes = []
+    for pair in comparison.pairs:
+        runs_before = [keyed_before[key] for key in pair.before.keys]
+        runs_after = [keyed_after[key] for key in pair.after.keys]
+        for score in pair.scores:
+            seeds, _ = numbers_to_test(runs_before, runs_after, score.split, score.metric)
+            changes.append(_metric_change(pair.after.model, score, seeds, comparison.tests))
+    return CommitComparison(commit, tuple(changes), _lost_runs(before, after, unfinished), comparison)
+
+
+def _with_scores_of(run: Run, metrics: Collection[str]) -> Run:
+    """The run with these scores alone: every further test would widen the intervals."""
+    scores = {
+        split: {
+            domain: {name: score for name, score in by_metric.items() if name in metrics}
+            for domain, by_metric in domains.items()
+        }
+        for split, domains in run.scores.items()
+    }
+    return replace(run, scores=scores, facts={})
+
+
+def _metric_change(model: str, score: ScoreChange, seeds: SeedsOfSides, tests: int) -> MetricChange:
+    """A score's change, from the images' scores of both sides' seeds."""
+    change = MetricChange(
+        model, score.split, score.metric, score.before, score.after, over=score.over, reason=score.reason
+    )
+    if score.test is None:
+        return change
+    difference = score.test.difference
+    smallest = _smallest_change(seeds, score.over, tests)
+    if list(seeds[0]) == list(seeds[1]):
+        return replace(change, change=difference, low=0.0, high=0.0, p=1.0, smallest=smallest, identical=True)
+    return replace(
+        change,
+        change=difference,
+        low=score.test.low,
+        high=score.test.high,
+        p=score.test.adjusted,
+        smallest=smallest,
+        reason=score.no_interval,
+    )
+
+
+def _smallest_change(seeds: SeedsOfSides, over: str | None, tests: int) -> float | None:
+    """The smallest change that a test of such scores finds; None where they are of too few images or other seeds."""
+    before, after = map(matrix, seeds)
+    if before is None or after is None or before.shape[1] < FEWEST_IMAGES:
+        return None
+    if over == OVER_SEEDS:
+        return detectable_from(before, after, tests) if before.shape == after.shape else None
+    deviation = float((after.mean(axis=0) - before.mean(axis=0)).std(ddof=1))
+    return detectable_at_best(before.shape[1], deviation, tests) if deviation > 0 else None
+
+
+def _lost_runs(before: Sequence[Run], after: Sequence[Run], unfinished: Iterable[Run]) -> tuple[LostRun, ...]:
+    finished = {(run.role, run.model, run.seed) for run in after}
+    reasons = {
+        (run.role, run.model, run.seed): ": ".join(filter(None, (run.status, run.error_class, run.reason)))
+        for run in unfinished
+    }
+    lost = []
+    for run in before:
+        identity = run.role, run.model, run.seed
+        if identity not in finished:
+            lost.append(LostRun(run.model, run.seed, reasons.get(identity, "it was not planned")))
+    return tuple(lost)
