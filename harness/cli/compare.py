@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import sys
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -23,6 +26,7 @@ bench compare transformer_base updown
 bench compare transformer_base-s0-e91b35c5e1 updown-s0-e7956ed8e0
 bench compare ../main/workspace workspace --format markdown --out changes.md
 bench compare old.sqlite postgresql://me@server/captions
+bench compare accepted now --max-drop CIDEr-D=0.5
 """
 
 
@@ -34,6 +38,13 @@ def compare(
     captions: Annotated[
         int, typer.Option(min=0, max=100_000, help="How many captions to show, of those that changed most.")
     ] = 5,
+    max_drop: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="METRIC=POINTS",
+            help="Exit code 1 if a score of B is this many points lower than A's, or missing; may be repeated.",
+        ),
+    ] = None,
     all_costs: Annotated[bool, typer.Option("--all-costs", help="Show every cost, in place of the main four.")] = False,
     format: Annotated[
         Literal["text", "markdown", "json"], typer.Option("--format", help="How the comparison is written.")
@@ -49,9 +60,11 @@ def compare(
     """
     from reports.text import comparison as written
     from results.comparison.comparison import compare_models
+    from results.comparison.limits import exceeded_limits
     from results.runs import reading
 
     check_out(out, force=force, inputs=[before, after, db])
+    limits = parse_limits(max_drop or [])
     texts = before, after
     stores = ["://" in text or Path(text).exists() for text in texts]
     if not all(stores):  # a folder without results may have the name of a model
@@ -76,6 +89,31 @@ def compare(
         deliver(written.markdown(compared, all_costs=all_costs), out)
     if out is not None:
         echo(out)
+    exceeded = exceeded_limits(compared, limits) if limits else []
+    for sentence in exceeded:
+        echo(f"--max-drop: {sentence}", err=True)
+    if exceeded:
+        sys.exit(1)
+
+
+def parse_limits(texts: Sequence[str]) -> dict[str, float]:
+    """The limits of `--max-drop` by metric, in points."""
+    from results.published.scores import METRICS
+
+    limits = {}
+    for text in texts:
+        metric, _, number = text.partition("=")
+        try:
+            points = float(number)
+        except ValueError:
+            points = math.nan
+        if not math.isfinite(points) or points < 0:
+            hint = "write points of the metric times 100, for example CIDEr-D=0.5"
+            raise BenchError(f"--max-drop {text!r} is not METRIC=POINTS", hint)
+        if metric not in METRICS:
+            raise BenchError(f"--max-drop {text!r}: there is no such metric", f"these are: {', '.join(METRICS)}")
+        limits[metric] = points
+    return limits
 
 
 def _open(text: str) -> Store:

@@ -9,7 +9,7 @@ import pytest
 from harness.utils.errors import BenchError
 from results import StoreError
 from tests.harness.cli.conftest import Fill
-from tests.harness.conftest import bench_ok, bench_process
+from tests.harness.conftest import bench, bench_ok, bench_process
 
 
 def compare(*words: str | Path) -> str:
@@ -163,3 +163,31 @@ def test_an_output_of_another_encoding_is_no_failure(fill: Fill) -> None:
     done = bench_process("compare", *sides, "--format", "markdown", PYTHONIOENCODING="ascii")
     assert (done.returncode, done.stderr.replace("Comparing ...\n", "")) == (0, "")
     assert "| BLEU-4 | test | 25.00 | 28.00 | +3.00 | ? | \\<0.001 |" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("points", "limit", "exit_code"),
+    [(-3, "CIDEr-D=2.5", 1), (-3, "CIDEr-D=3.5", 0), (3, "CIDEr-D=0", 0), (-3, "BLEU-4=2", 1), (0, "SPICE=1", 1)],
+)
+def test_a_fall_beyond_its_limit_ends_with_1(fill: Fill, points: float, limit: str, exit_code: int) -> None:
+    sides = fill("old", {"updown": 0}), fill("new", {"updown": points})
+    for formatted in ("text", "json"):
+        result = bench("compare", *sides, "--max-drop", limit, "--format", formatted)
+        assert result.exit_code == exit_code
+        assert ("--max-drop: updown: " in result.stderr) == bool(exit_code)
+    json.loads(result.stdout)
+
+
+def test_a_model_that_is_missing_is_beyond_every_limit(fill: Fill) -> None:
+    sides = fill("old", {"updown": 0, "gone": 0}), fill("new", {"updown": 0, "fresh": 0})
+    result = bench("compare", *sides, "--max-drop", "CIDEr-D=50")
+    assert (result.exit_code, "gone seed 0 is only in A" in result.stderr) == (1, True)
+    assert bench("compare", *sides[::-1], "--max-drop", "CIDEr-D=50").exit_code == 1
+    assert bench("compare", *sides).exit_code == 0
+
+
+@pytest.mark.parametrize("limit", ["0.5", "CIDEr-D=nan", "CIDEr-D=-1", "CIDEr-D=", "CIDER=1"])
+def test_a_limit_is_a_metric_and_points(fill: Fill, limit: str) -> None:
+    side = fill("old", {"updown": 0})
+    with pytest.raises(BenchError, match="--max-drop"):
+        compare(side, side, "--max-drop", limit)

@@ -1,0 +1,39 @@
+"""Limits of how far scores may fall from one side of a comparison to the other."""
+
+from collections.abc import Mapping
+
+from results.comparison.comparison import Comparison, Pair, ScoreChange
+
+
+def exceeded_limits(comparison: Comparison, limits: Mapping[str, float]) -> list[str]:
+    """A sentence for each score that falls further than its metric's limit, in points, or cannot be compared."""
+    sentences = []
+    for pair in comparison.pairs:
+        for metric, limit in limits.items():
+            scores = [score for score in pair.scores if score.metric == metric]
+            if not scores:
+                sentences.append(f"{_name(pair)}: {metric} was not measured")
+            for score in scores:
+                if sentence := _exceeded(score, limit):
+                    sentences.append(f"{_name(pair)}: {metric} on {score.split} {sentence}")
+    sentences += [f"{run} is only in A" for run in comparison.only_before]
+    return sentences
+
+
+def _exceeded(score: ScoreChange, limit: float) -> str:
+    """What is wrong with a score's change; empty where it is within the limit."""
+    if score.before is None or score.after is None:
+        return f"was not measured: {score.reason}"
+    if score.reason is not None:
+        return f"cannot be compared: {score.reason}"
+    fall = 100 * (score.before - score.after)
+    if fall > limit:
+        return f"fell by {fall:.2f} points, more than {limit:g}"
+    return ""
+
+
+def _name(pair: Pair) -> str:
+    name = pair.before.model
+    if pair.after.model != name:
+        name = f"{name} → {pair.after.model}"
+    return f"{name} ({pair.apart})" if pair.apart else name
