@@ -363,7 +363,7 @@ def test_sizes_of_models_follow_from_the_graphs_of_training_images(
         ((*SEEN, "--graphs", "scenes:"), "cannot be understood"),
         ((*SEEN, "--graphs", "graphs.npy"), "are pickles"),
         ((*SEEN, "--graphs", "scenes", "--region-count", "fixed:2"), "no longer be the regions in order"),
-        ((*SEEN, "--set", "features.graphs.min_count=3"), "no such setting"),
+        ((*SEEN, "--set", "features.graphs.min_count=3"), "features.graphs.source"),
     ],
 )
 def test_options_that_cannot_be_meant_are_refused(

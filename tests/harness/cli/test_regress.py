@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from harness.cli import regress_against
+from harness.cli.output import MANIFEST
 from harness.cli.regress_against import Side, train
 from harness.utils.errors import BenchError
 from results import StoreError
@@ -195,11 +196,12 @@ def test_an_earlier_verdict_does_not_stand_for_this_one(tmp_path: Path) -> None:
     found = tmp_path / "found"
     found.mkdir()
     (found / "findings.json").write_text('{"exit_code": 0}', encoding="utf-8")
+    (found / MANIFEST).write_text("findings.json\n", encoding="utf-8")
     with pytest.raises(StoreError):
         bench_or_raise("regress", "--baseline", "nowhere", "--findings", found)
-    assert not list(found.iterdir())
+    assert not (found / "findings.json").exists()
     (found / "findings.md").write_text("my notes", encoding="utf-8")
-    with pytest.raises(BenchError, match="no earlier version"):
+    with pytest.raises(BenchError, match=r"findings\.md exists"):
         bench_or_raise("regress", "--baseline", "nowhere", "--findings", found)
     assert (found / "findings.md").read_text(encoding="utf-8") == "my notes"
 
