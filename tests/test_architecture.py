@@ -14,7 +14,7 @@ HEAVY = (
 
 def test_quick_commands_load_nothing_heavy(tmp_path: Path) -> None:
     helped = ["run", "plan", "tune", "report", "db", "cost", "cost measure", "export", "export leaderboard", "flops"]
-    helped += ["doctor", "evaluate", "prefetch", "compare", "claims"]
+    helped += ["doctor", "evaluate", "prefetch", "compare"]
     lines = ["--help", "--version", "models", "models show blind", "new-model gnu", "data list"]
     lines += [f"{command} --help" for command in helped]
     found = heavy_packages_of_each([line.split() for line in lines], HEAVY, tmp_path)

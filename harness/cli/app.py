@@ -40,7 +40,6 @@ PANELS: Final = {
         "report": "Write one HTML folder: leaderboard, domains, costs, trade-offs, curves, gallery, model and run "
         "pages, method.",
         "compare": "Compare two models, runs or workspaces: scores with tests, ratios of costs, and changed captions.",
-        "claims": "Say which claims of papers the stored runs support or contradict, and which they cannot tell.",
         "export": "Write files for other programs.",
         "db": "Look into the results database, check, upgrade or merge it, or publish a copy.",
         "regress": "Judge whether this code still computes what its baseline says, up to rounding, on any machine, "

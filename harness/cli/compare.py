@@ -12,27 +12,39 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from harness.cli.inputs import doing, open_results
-from harness.cli.options import DatabaseOption, WorkspaceOption
+from harness.cli.options import DatabaseOption, WorkspaceOption, refuse_typed
 from harness.cli.output import ForceOption, Out, check_out, deliver, echo
 from harness.utils.errors import BenchError
-from harness.utils.workspace import DEFAULT
+from harness.utils.workspace import DEFAULT, Workspace
 
 if TYPE_CHECKING:
     from results.comparison.comparison import Comparison
     from results.store.store import Store
 
-EXAMPLES = """
+EXAMPLES = r"""
 bench compare transformer_base updown
 bench compare transformer_base-s0-e91b35c5e1 updown-s0-e7956ed8e0
-bench compare ../main/workspace workspace --format markdown --out changes.md
+bench compare ../main/workspace workspace --format markdown \
+    --out changes.md
 bench compare old.sqlite postgresql://me@server/captions
 bench compare accepted now --max-drop CIDEr-D=0.5
+# differences that papers print, beside those of the stored runs
+bench compare --pairs papers
 """
 
 
 def compare(
-    before: Annotated[str, typer.Argument(metavar="A", help="A model, a run's key, a workspace, or a database.")],
-    after: Annotated[str, typer.Argument(metavar="B", help="What it is compared with, of the same kind.")],
+    context: typer.Context,
+    before: Annotated[
+        str | None, typer.Argument(metavar="A", help="A model, a run's key, a workspace, or a database.")
+    ] = None,
+    after: Annotated[
+        str | None, typer.Argument(metavar="B", help="What it is compared with, of the same kind.")
+    ] = None,
+    pairs: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="In place of A and B: a list of pairs of models in YAML, or 'papers'."),
+    ] = None,
     workspace: WorkspaceOption = DEFAULT,
     db: DatabaseOption = None,
     captions: Annotated[
@@ -57,7 +69,19 @@ def compare(
     A and B are two models of a workspace, each with all its seeds; or two runs, by their keys; or two workspaces or
     databases, whose models are paired. Where each side has two seeds, the test is over seeds and images, else over
     images. To compare two commits, run each in a workspace of its own.
+
+    --pairs compares pairs of models of a workspace with the differences that papers print of them, in one table whose
+    tests are corrected together.
     """
+    if pairs is not None:
+        refuse_typed(
+            context, ("before", "after", "captions", "max_drop", "all_costs"), "not with --pairs", "leave it out"
+        )
+        check_out(out, force=force, inputs=[pairs, Workspace(workspace, db).database])
+        _compare_pairs(pairs, workspace, db, format, out)
+        return
+    if before is None or after is None:
+        raise BenchError("name two models, runs, workspaces or databases", "bench compare transformer_base updown")
     from reports.text import comparison as written
     from results.comparison.comparison import compare_models
     from results.comparison.limits import exceeded_limits
@@ -94,6 +118,26 @@ def compare(
         echo(f"--max-drop: {sentence}", err=True)
     if exceeded:
         sys.exit(1)
+
+
+def _compare_pairs(
+    name: str, workspace: Path, db: str | None, format: Literal["text", "markdown", "json"], out: Path | None
+) -> None:
+    """Compare the pairs of a file in one table."""
+    from harness.config.load import load_pairs
+    from reports.text import pairs as written
+    from results.comparison.pairs import compare_pairs
+    from results.runs.reading import finished_with_images
+
+    printed = load_pairs(name)
+    with open_results(workspace, db) as store, doing("Comparing"):
+        results = compare_pairs(finished_with_images(store), printed)
+    if format == "text":
+        deliver(partial(written.print_pairs, results), out)
+    else:
+        deliver(written.as_json(results) if format == "json" else written.markdown(results), out)
+    if out is not None:
+        echo(out)
 
 
 def parse_limits(texts: Sequence[str]) -> dict[str, float]:

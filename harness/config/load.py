@@ -1,4 +1,4 @@
-"""Load what ships as YAML, by name: presets with overrides from the command line, schedules, tuned values, claims."""
+"""Load what ships as YAML, by name: presets with overrides from the command line, schedules, pairs of papers."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from harness.utils.yaml_value import load_bounded, load_shipped, parse_yaml_valu
 from results.files import read_text
 
 if TYPE_CHECKING:
-    from results.comparison.claims import Claim
+    from results.comparison.pairs import PrintedPair
 
 Strict_T = TypeVar("Strict_T", bound=BaseModel)
-_MOST_CLAIMS: Final = 200_000  # characters of a file
+_LONGEST_PAIRS: Final = 200_000  # characters of a file
 _MEANT: Final = {
     **dict.fromkeys(("lr", "learning_rate", "max_lr", "learningrate"), "peak"),
     **dict.fromkeys(("beam", "beams", "num_beams", "beam_width"), "beam_size"),
@@ -36,10 +36,9 @@ _MEANT: Final = {
     **dict.fromkeys(("grad_clip", "clip_grad", "clip"), "clip_norm"),
 }
 _ANY_SETTING: Final = "schedule.stages.0.epochs=3"
-_CLAIM_HINT: Final = "docs/claims.md says what a claim consists of"
 _HERE: Final = Path(__file__).parent
-CLAIMS, PRESETS, SCHEDULES = (
-    tuple(sorted(path.stem for path in (_HERE / kind).glob("*.yaml"))) for kind in ("claims", "presets", "schedules")
+SHIPPED_PAIRS, PRESETS, SCHEDULES = (
+    tuple(sorted(path.stem for path in (_HERE / kind).glob("*.yaml"))) for kind in ("pairs", "presets", "schedules")
 )
 _UNSCORED: dict[str, Any] = {"name": True}
 """Settings that no score depends on, nested as pydantic excludes them: the name, and what is left out of run keys."""
@@ -258,25 +257,26 @@ def _shown(value: object, ignored: Mapping[str, Any]) -> str:
     return value if isinstance(value, str) else canonical_json(value)
 
 
-def load_claims(name: str) -> tuple[Claim, ...]:
-    """The claims of a file, or that ship under the name; BenchError names the first field that is wrong."""
-    from results.comparison.claims import ClaimFile  # with numpy, which presets do not need
+def load_pairs(name: str) -> tuple[PrintedPair, ...]:
+    """The pairs of a file, or that ship under the name; BenchError names the entry that is wrong."""
+    from results.comparison.pairs import PAIRS  # with numpy, which presets do not need
 
+    hint = 'write a list as: - {a: updown, b: att2all, printed: 14.1, source: "Table 4"}'
     try:
-        text = _text("claims", name) if name in CLAIMS else read_text(Path(name))
+        text = _text("pairs", name) if name in SHIPPED_PAIRS else read_text(Path(name))
     except (OSError, ValueError) as error:
         raise BenchError(
-            f"the claims {shortened(name)} cannot be read: {reason(error)}",
-            f"name a YAML file, or claims that ship: {', '.join(CLAIMS)}",
+            f"--pairs {shortened(name)} cannot be read: {reason(error)}",
+            f"name a YAML file, or pairs that ship: {', '.join(SHIPPED_PAIRS)}",
         ) from error
     try:
-        return ClaimFile.model_validate(load_bounded(text, longest=_MOST_CLAIMS)).claims
+        return PAIRS.validate_python(load_bounded(text, longest=_LONGEST_PAIRS))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or "the file"
-        told = first["msg"].removeprefix("Value error, ")
+        message = first["msg"].removeprefix("Value error, ")
         raise BenchError(
-            f"the claims {shortened(name)}: {shortened(where)}: {told[:1].lower()}{told[1:]}", _CLAIM_HINT
+            f"--pairs {shortened(name)}, entry {shortened(where)}: {message[:1].lower()}{message[1:]}", hint
         ) from error
     except ValueError as error:
-        raise BenchError(f"the claims {shortened(name)}: {error}", _CLAIM_HINT) from error
+        raise BenchError(f"--pairs {shortened(name)}: {error}", hint) from error

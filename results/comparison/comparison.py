@@ -1,7 +1,7 @@
 """Two runs, or the runs of two stores, side by side: conditions, scores with tests, costs and changed captions.
 
 A score is tested over seeds and images where both sides have several seeds, else over images; `bench regress --against`
-and `bench claims` use the same tests.
+and `bench compare --pairs` use the same tests.
 """
 
 import json
@@ -62,8 +62,6 @@ class ScoreChange:
 
     `test` is of the images' scores, or of their influences where the metric is no mean of these. Where a run has no
     influences, `no_interval` says so: the single images' scores are tested. `over` says what the test is over.
-    `needed`, where a claim asked for it, are the seeds, or else the images, that would probably tell a difference as
-    large.
     """
 
     split: str
@@ -75,7 +73,6 @@ class ScoreChange:
     no_interval: str | None = None
     over: str | None = None
     architecture: ArchitectureDifference | None = None
-    needed: tuple[int | None, int | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,11 +295,11 @@ def compare_models(before: Iterable[Run], after: Iterable[Run], images: Images, 
 
     Of several conditions, those that both sides have, or else the newest of each.
     """
-    ours, theirs = _rows(before), _rows(after)
+    ours, theirs = rows_of_runs(before), rows_of_runs(after)
     pairs = [(ours[one], theirs[two]) for one in ours for two in theirs if one[-1] == two[-1]]
     pairs = pairs or list(product(ours.values(), theirs.values()))
     pair = max(pairs, key=lambda sides: min(max(run.ended for run in side) for side in sides))
-    return _comparison([(_scored_sides(*pair), _common_seeds(*pair))], images, most)
+    return _comparison([(scored_sides(*pair), _common_seeds(*pair))], images, most)
 
 
 def compare_stores(before: Iterable[Run], after: Iterable[Run], images: Images, most: int) -> Comparison:
@@ -311,18 +308,18 @@ def compare_stores(before: Iterable[Run], after: Iterable[Run], images: Images, 
     Scores are of all seeds where both sides have several: seeds are unpaired. Elsewhere, and for costs and captions,
     those that both sides have count, or else the first of each.
     """
-    ours, theirs = _rows(before), _rows(after)
+    ours, theirs = rows_of_runs(before), rows_of_runs(after)
     pairs = [(ours.pop(row), theirs.pop(row)) for row in list(ours) if row in theirs]
     for row in list(ours):
         alike = [[other for other in side if other[:2] == row[:2]] for side in (ours, theirs)]
         if len(alike[0]) == len(alike[1]) == 1:
             pairs.append((ours.pop(row), theirs.pop(alike[1][0])))
-    found = _comparison([(_scored_sides(*pair), _common_seeds(*pair)) for pair in pairs], images, most)
+    found = _comparison([(scored_sides(*pair), _common_seeds(*pair)) for pair in pairs], images, most)
     left = _names(ours, theirs)
     return replace(found, only_before=left[0], only_after=left[1])
 
 
-def _rows(runs: Iterable[Run]) -> dict[Row, _Runs]:
+def rows_of_runs(runs: Iterable[Run]) -> dict[Row, _Runs]:
     """The newest run of every seed, ascending, by role, model and conditions."""
     rows: dict[Row, _Runs] = {}
     for run in sorted(newest_runs(runs), key=lambda run: run.seed):
@@ -341,7 +338,8 @@ def _names(*sides: Mapping[Row, _Runs]) -> list[tuple[str, ...]]:
     return [tuple(map(name, rows.values())) for rows in sides]
 
 
-def _scored_sides(before: _Runs, after: _Runs) -> _Sides:
+def scored_sides(before: _Runs, after: _Runs) -> _Sides:
+    """The seeds whose scores are compared: all where both sides have several, else those in common."""
     return (before, after) if min(len(before), len(after)) > 1 else _common_seeds(before, after)
 
 
@@ -355,7 +353,7 @@ def _common_seeds(before: _Runs, after: _Runs) -> _Sides:
 def _comparison(pairs: Sequence[tuple[_Sides, _Sides]], images: Images, most: int) -> Comparison:
     """Of pairs of the sides whose scores are compared, and those whose costs and captions are."""
     compared = [sides for sides, _ in pairs]
-    scores, facts = _tested_pairs(compared, _overall), _tested_pairs(compared, _facts)
+    scores, facts = tested_pairs(compared, _overall), tested_pairs(compared, _facts)
     apart = distinguishing([sides[0][0] for sides in compared])
     found = [
         replace(_pair(scored, common, images, most), scores=of_scores, facts=of_facts, apart=told)
@@ -377,7 +375,7 @@ def _facts(run: Run) -> dict[str, dict[str, Quantity]]:
     return {split: {name: of[name] for name in of if name in names} for split, of in stored.items()}
 
 
-def _tested_pairs(pairs: Sequence[_Sides], of: _Quantities) -> list[tuple[ScoreChange, ...]]:
+def tested_pairs(pairs: Sequence[_Sides], of: _Quantities) -> list[tuple[ScoreChange, ...]]:
     """The scores of every pair, all tests corrected together."""
     scored = [list(_scores(*sides, of)) for sides in pairs]
     testable = [(score, numbers) for of_pair in scored for score, numbers in of_pair if numbers is not None]

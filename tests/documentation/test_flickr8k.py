@@ -60,14 +60,6 @@ def test_what_it_says_of_further_seeds() -> None:
     assert f"Flickr8k, $s$ {deviation[1]} over 1,000 images" in text_of("docs/statistics.md")
 
 
-@pytest.mark.parametrize("name", ["flickr8k", "flickr8k_rewards"])
-def test_claims_of_papers_are_judged_as_their_page_says(name: str) -> None:
-    printed = bench_ok("claims", "papers", "--db", str(ROOT / "baselines" / f"{name}.sqlite"), "--format", "markdown")
-    rows = [line for line in printed.output.splitlines() if line.startswith("|") and "| flickr8k after" in line]
-    assert len(rows) == 3
-    assert [row for row in rows if row not in text_of("docs/claims.md")] == []
-
-
 def test_what_it_says_of_rewards() -> None:
     assert tables_of(REWARDS, "CIDEr-D,95 % interval,Place,BLEU-4,METEOR,ROUGE-L")[0] in text_of("docs/flickr8k.md")
     group, alone = groups_of("flickr8k_rewards")

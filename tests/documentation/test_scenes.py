@@ -13,7 +13,7 @@ from scipy.stats import kendalltau
 from reports.tables.numbers import listed
 from tests.documentation.pages import ROOT, groups_of, text_of
 from tests.documentation.test_readme import NUMBERS
-from tests.harness.conftest import bench, bench_ok
+from tests.harness.conftest import bench
 
 DATABASE = ROOT / "baselines" / "scenes.sqlite"
 PAGE = " ".join(text_of("docs/scenes.md").split())
@@ -153,20 +153,6 @@ def test_its_facts_are_those_of_the_database(ladders: dict[str, dict[int, Rung]]
     wanted += [line("people", "people")]
     wanted += [line(f"nocaps {of}", longest, "nocaps", of) for of in ("in-domain", "near-domain", "out-domain")]
     assert "\n".join(wanted) in text_of("docs/scenes.md")
-
-
-def test_its_claims_are_those_of_the_database() -> None:
-    exported = bench_ok("claims", "orders", "--db", str(DATABASE), "--format", "markdown").stdout
-    rows = re.findall(
-        r"^\| \d+\. (.*?) \| scenes after [\d,]+ updates \| (\S+) \| (\S+) \| \S+ \| (.*) \|$", exported, re.M
-    )
-    by_claim: dict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
-    for sentence, printed, ours, verdict in rows:
-        by_claim[sentence, printed].append((ours, verdict))
-    assert len(by_claim) == 10
-    for (sentence, printed), found in by_claim.items():
-        cells = [f"{float(ours):+.1f}" for ours, _ in found] + [verdict for _, verdict in found[-2:]]
-        assert f"| {sentence} | {printed} | {' | '.join(cells)} |" in text_of("docs/scenes.md")
 
 
 def test_what_it_says_of_longer_training(ladders: dict[str, dict[int, Rung]]) -> None:

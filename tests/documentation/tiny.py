@@ -26,7 +26,6 @@ ONLY_PARSED = {
     r"flickr8k_run": "Flickr8k, minutes of a GPU",
     r"scenes_run|scenes_report": "all models under four budgets, hours of two cores",
     r"coco_released|coco_run": "captions and references from the network",
-    r"--workspace claims|bench claims": "the runs that claims are about, hours",
     r"bench data download": "public data from the network",
     r"gcn_lstm/(no-graph|semantic)": "trainings of half an hour",
     r"bench regress": "minutes; tests/harness/benchmark/test_gate.py does it at a tiny size",

@@ -15,7 +15,6 @@ COMMANDS = {
     "attention": "a.png --run nowhere",
     "caption": "a.png --run nowhere",
     "caption-data": "karpathy.json --run nowhere",
-    "claims": f"nowhere.yaml {_RESULTS}",
     "compare": f"a-s0 b-s0 {_RESULTS}",
     "cost measure": "--models none-of-this-name",
     "data convert": "references.json --images . --split-by hash:100/0/0 --skip-bad-images --out converted.json",

@@ -83,7 +83,6 @@ READING = (
 )
 WRITING = (
     "caption a.png --run key --out",
-    "claims nowhere --out",
     "compare a b --out",
     "cost measure --models nothing --out",
     "data nocaps nowhere nowhere --out",

@@ -105,7 +105,7 @@ MISTAKES = {
     "schedules quik": "did you mean quick",
     "models show_tell": "bench models show show_tell",
     "evalute": "bench evaluate",
-    "claims --format md": "--format markdown",
+    "compare a b --format md": "--format markdown",
     "export submission results.json --server nocap --images list.json --out up": "--server nocaps",
     "run --models updwn": "did you mean updown?",
     "run --data captions.csv": "bench data convert captions.csv",
