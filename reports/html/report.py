@@ -139,7 +139,7 @@ def _write_pages(store: Store, contents: Contents, folder: Path, pictures: Pictu
     examples = {place: examples_by_run(page) for place, page in galleries.items()}
     models = model_pages(contents, examples)
     files = {place: page.file for place, page in galleries.items() if page.data}
-    facts, replies = fact_sections(store, contents, files)
+    facts = fact_sections(store, contents, files)
 
     navigation = [("index.html", "Leaderboard")]
     navigation += [("nocaps.html", "Domains")] if domains else []
@@ -170,7 +170,7 @@ def _write_pages(store: Store, contents: Contents, folder: Path, pictures: Pictu
     if domains:
         write("nocaps.html", "sections.html.j2", sections=domains)
     if facts:
-        write("facts.html", "facts.html.j2", sections=facts, answers=replies)
+        write("facts.html", "facts.html.j2", sections=facts)
     write("costs.html", "sections.html.j2", sections=cost_sections(contents))
     write("trade-offs.html", "sections.html.j2", sections=trade_off_sections(contents, colour))
     write("curves.html", "sections.html.j2", sections=curve_sections(contents, colour))
