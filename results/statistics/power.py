@@ -29,7 +29,6 @@ from results.statistics.significance import LEVEL, Array
 
 POWER: Final = 0.8
 MAX_SEEDS: Final = 1000
-_MOST_TIMES: Final = 1000  # so many times the images are not searched beyond
 _MAX_IMAGES: Final = 2**40
 _NODES: Final = 100
 
@@ -94,24 +93,6 @@ def least_seeds(
 def least_images(difference: float, image_deviation: float) -> int | None:
     """The fewest images that detect it with some number of seeds; None where `_MAX_IMAGES` do not."""
     return _least(2, _MAX_IMAGES, lambda images: detectable_at_best(images, image_deviation) <= difference)
-
-
-def needed_from(first: Array, second: Array, difference: float, tests: int = 1) -> tuple[int | None, int | None]:
-    """How many seeds of each, or else how many images, detect a difference of models whose scores (S, N) vary so.
-
-    None where no number of them does, or each more than `MAX_SEEDS` and a thousand times the images.
-    """
-    one, two, images = summary(first), summary(second), first.shape[1]
-    seed = float(np.sqrt((len(first) * one.between + len(second) * two.between) / 2))
-    together = float(np.sqrt(images * (len(first) * one.interaction + len(second) * two.interaction) / 2))
-    image, seeds = float(np.sqrt(images * images_part(one, two))), min(len(first), len(second))
-
-    def enough(times: int) -> bool:
-        many = times * images
-        return detectable(seeds, many, seed_deviation_over(many, seed, together, images), image, tests) <= difference
-
-    times = _least(1, _MOST_TIMES, enough)
-    return least_seeds(difference, images, seed, image, tests), None if times is None else times * images
 
 
 def deviation_bounds(deviation: float, degrees: int) -> tuple[float, float]:
