@@ -15,7 +15,8 @@ from results.text import printable
 
 _HEADINGS: Final = ("A", "B", "Runs", "Printed", "A - B", "95 %", "p", "Verdict")
 _STYLES: Final = {"as printed": "green", "opposite": "red", "not measured": "yellow", "one seed": "yellow"}
-_LINE: Final = "  {:<27} {:>7} {:>16} {:>6}  {}"
+_LABEL_WIDTH: Final = 27
+_LINE: Final = f"  {{:<{_LABEL_WIDTH}}} {{:>7}} {{:>16}} {{:>6}}  {{}}"
 LEGEND: Final = (
     "A - B: difference of CIDEr-D on the test split, in points, of means over seeds. 95 % and p are over seeds and "
     "images and corrected for all tests of this table (Holm). Significant: p < 0.05."
@@ -34,8 +35,12 @@ def print_pairs(results: Sequence[PairResult], console: Console) -> None:
             if result.reason is not None:
                 console.print(indented(printable(f"{result.verdict}, {result.reason}"), _STYLES[result.verdict]))
                 continue
-            _, _, runs, _, *cells = _cells(result)
-            console.print(Text(printable(_LINE.format(runs, *cells)), style=_STYLES.get(result.verdict, "")))
+            _, _, label, _, *cells = _cells(result)
+            style = _STYLES.get(result.verdict, "")
+            if len(label) > _LABEL_WIDTH:
+                console.print(indented(printable(label), style))
+                label = ""
+            console.print(Text(printable(_LINE.format(label, *cells)), style=style))
     console.print()
     console.print(Text(LEGEND, style="dim"))
 

@@ -38,7 +38,8 @@ class PairResult:
     """What stored runs under one set of conditions say of a pair.
 
     `score` has b before and a after, with the corrected test; None where the two were not measured together, for this
-    `reason`. `conditions` are the data and the length of training, `seeds` the numbers of runs of a and b.
+    `reason`. `conditions` are the data, the length of training and whether it had rewards, `seeds` the numbers of runs
+    of a and b.
     """
 
     pair: PrintedPair
@@ -103,16 +104,23 @@ def _main_score(run: Run) -> Mapping[str, Mapping[str, Quantity]]:
 
 
 def _labels(runs: Sequence[Run]) -> list[str]:
-    """Data and updates of each run, and what else distinguishes those of one model where these are the same."""
+    """The label of each run, with what else distinguishes those of one model where labels are the same."""
     unique = {run.key: run for run in runs}
     apart = dict(zip(unique, distinguishing(list(unique.values())), strict=True))
-    short: dict[str, str] = {}
-    for key, run in unique.items():
-        steps = run.costs.get("train_steps")
-        updates = "" if steps is None or steps.value is None else f", {round(steps.value):,} updates"
-        short[key] = f"{run.dataset}{updates}"
+    short = {key: _label(run) for key, run in unique.items()}
     alike = Counter((run.model, short[key]) for key, run in unique.items())
     return [
         f"{short[run.key]} ({apart[run.key]})" if alike[run.model, short[run.key]] > 1 else short[run.key]
         for run in runs
     ]
+
+
+def _label(run: Run) -> str:
+    """Data, updates, and whether the model was trained with rewards."""
+    label = run.dataset
+    steps = run.costs.get("train_steps")
+    if steps is not None and steps.value is not None:
+        label += f", {round(steps.value):,} updates"
+    if "reward" in run.conditions:
+        label += " with rewards"
+    return label

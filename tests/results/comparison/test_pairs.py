@@ -15,7 +15,9 @@ from results.store.store import Store
 from tests.harness.conftest import ROOT, bench_ok, bench_or_raise
 from zoo import list_models
 
-SCENES = str(ROOT / "baselines" / "scenes.sqlite")
+BASELINES = ROOT / "baselines"
+SCENES = str(BASELINES / "scenes.sqlite")
+UPDATES = ("504", "1,008", "2,016", "4,032")
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +67,37 @@ def test_an_interval_excludes_zero_where_the_test_is_significant(results: list[P
         assert (low > 0 or high < 0) == (result.score.test.adjusted < 0.05) == (result.verdict != "not significant")
         if result.verdict in {"as printed", "opposite"}:
             assert (low > 0) == (result.verdict == "as printed"), "all that ship are printed above 0"
+
+
+def test_the_page_of_scenes_shows_these_differences_and_verdicts(results: list[PairResult]) -> None:
+    measured = {(result.pair, result.conditions): result for result in results if result.difference is not None}
+    rows = []
+    for pair in dict.fromkeys(pair for pair, _ in measured):
+        of_pair = [measured[pair, f"scenes, {updates} updates"] for updates in UPDATES]
+        differences = " | ".join(f"{100 * (result.difference or 0):+.1f}" for result in of_pair)
+        verdicts = " | ".join(result.verdict for result in of_pair[2:])
+        rows.append(f"| `{pair.a}` − `{pair.b}` | {pair.printed:+.1f} | {differences} | {verdicts} |")
+    page = (ROOT / "docs" / "scenes.md").read_text(encoding="utf-8").splitlines()
+    assert [line for line in page if line.startswith("| `") and "` − `" in line] == rows
+
+
+def test_runs_with_rewards_are_labelled_so() -> None:
+    words = ("compare", "--pairs", "papers", "--db", BASELINES / "flickr8k_rewards.sqlite", "--format", "json")
+    measured = [pair for pair in json.loads(bench_ok(*words).stdout) if pair["difference"] is not None]
+    labels = {pair["conditions"] for pair in measured}
+    assert labels == {"flickr8k, 4,250 updates with rewards", "flickr8k, 1,750 updates"}
+
+
+@pytest.mark.parametrize("name", ["scenes", "flickr8k", "flickr8k_rewards", "coco_released"])
+def test_a_terminal_of_80_columns_shows_whole_rows(name: str) -> None:
+    words = ("compare", "--pairs", "papers", "--db", BASELINES / f"{name}.sqlite")
+    measured = [pair for pair in json.loads(bench_ok(*words, "--format", "json").stdout) if pair["low"] is not None]
+    text = bench_ok(*words).stdout
+    assert max(map(len, text.splitlines())) <= 80
+    ends = [f"{100 * pair['high']:+.2f}" for pair in measured]
+    rows = [line for line in text.splitlines() if "…" in line]
+    assert len(rows) == len(ends)
+    assert all(end in row and pair["verdict"] in row for row, end, pair in zip(rows, ends, measured, strict=True))
 
 
 def test_models_without_runs_have_a_reason(results: list[PairResult]) -> None:
