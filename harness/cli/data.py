@@ -278,10 +278,10 @@ def convert(
     Missing pictures, those that are given twice, and empty captions are named. Boxes become corners. docs/own_data.md
     has the formats.
     """
-    from harness.data.convert import LEAST_VALIDATED, read_source, working_rule
+    from harness.data.convert import LEAST_VALIDATED, read_source, source_files, working_rule
     from harness.data.convert import convert as convert_source
 
-    check_out(out, force=force, inputs=[*source, *(instances or ())])
+    check_out(out, force=force, inputs=[*source_files(source), *(instances or ())])
     columns = {"file_column": file_column, "caption_column": caption_column}
     with doing(f"Reading {source[0]}"):
         found, folder = read_source(source, instances=instances or (), images=images, **columns)

@@ -18,7 +18,7 @@ from harness.cli.options import RunOptions
 from harness.config.limits import MAX_COUNT, MAX_SEED
 from harness.training.launch import every_rank, in_every_process, is_launched, process_count
 from harness.utils.errors import BenchError
-from harness.utils.files import shortened
+from harness.utils.files import require_file, shortened
 from harness.utils.workspace import DEFAULT, Workspace
 
 if TYPE_CHECKING:
@@ -156,6 +156,8 @@ def make_request(options: RunOptions, *, by_size: bool = False, tuning: bool = F
     at_once = number_of_jobs(options.jobs)
     seeds = options.seeds or settings.seeds
     more_metrics = options.more_metrics or any((options.clip, options.bert, options.instances))
+    for path in options.instances or ():
+        require_file(path, "--instances", "give COCO's instances_*.json")
     if options.first_seed + seeds - 1 > MAX_SEED:
         why = f"leaves no room for {seeds} seeds up to {MAX_SEED}"
         raise BenchError(f"--first-seed {options.first_seed} {why}", "begin lower: --first-seed 1000")

@@ -150,6 +150,14 @@ class _Columns:
     caption: str | None
 
 
+def source_files(given: Iterable[Path]) -> list[Path]:
+    """The files that are read of sources: tables or metadata of a folder, and others as they are."""
+    files: list[Path] = []
+    for path in given:
+        files += (_metadata_files(path) or _tables_in(path)) if path.is_dir() else [path]
+    return files
+
+
 def _tables_in(folder: Path) -> list[Path]:
     tables = sorted(path for ending in _TABLES for path in folder.glob(f"*{ending}"))
     return tables or sorted(folder.glob("captions.txt")) or sorted(folder.glob("*.token.txt"))

@@ -24,6 +24,7 @@ ONLY_PARSED = {
     r"--preset quick-sentences": "three stages, minutes",
     r" coco/dataset_coco": "public data from the network",
     r"flickr8k_run": "Flickr8k, minutes of a GPU",
+    r"baselines/": "a database of the repository, which other tests read",
     r"scenes_run|scenes_report": "all models under four budgets, hours of two cores",
     r"coco_released|coco_run": "captions and references from the network",
     r"bench data download": "public data from the network",
@@ -43,7 +44,6 @@ EDITS = (
     (r",(image_transformer|expansionnet_v2) ", ",transformer_base "),  # of each other model costs are counted
     (r"(bench flops .*)$", r"\1 --caption-length 2"),
     (r"--budgets 1,2,4", "--budgets 1,2"),
-    (r" --jobs \d+", ""),  # the suite's own number
     (r" --open", ""),  # a browser
     (r"caption-data scenes ", "caption-data scenes_tiny "),
     (r"workspace/cache/scenes-[^/]+/", "scenes_tiny/"),

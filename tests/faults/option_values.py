@@ -65,6 +65,8 @@ LEGAL = {
     "export leaderboard --out": {"number", "text"},
     "new-model --out": {"number", "text", "path"},
     "new-model NAME": {"path"},
+    "plan --bert": {"path"},
+    "plan --clip": {"path"},  # a folder, whose model is looked for when captions are scored
     "plan --db": {"number", "text"},  # bench run would make it
     "plan --regions": {"path"},  # what it holds is looked at with the pictures
     "plan --workspace": {"number", "text", "path"},

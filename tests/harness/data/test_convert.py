@@ -31,7 +31,7 @@ def converted(folder: Path, *words: object) -> Content:
     """What `bench data convert` writes into the folder, which verifies and opens."""
     out = folder / "dataset_own.json"
     for _ in range(2):  # the second replaces what the first wrote
-        said = bench_ok("data", "convert", *words, "--out", out).output
+        said = bench_ok("data", "convert", *words, "--force", "--out", out).output
     assert f"bench data verify {out}" in said
     content: Content = json.loads(out.read_text())
     splits = [image["split"] for image in content["images"]]
@@ -235,7 +235,9 @@ def test_one_picture_to_validate_on_gets_a_rule_and_no_run(tmp_path: Path) -> No
     assert "then:" not in said
     [rule] = re.findall(r"--split-by (\S+)", said)
     assert converted(tmp_path, tmp_path, "--split-by", rule)["split_by"] == rule
-    said = bench_ok("data", "convert", tmp_path, "--split-by", rule, "--out", tmp_path / "dataset_own.json").output
+    said = bench_ok(
+        "data", "convert", tmp_path, "--split-by", rule, "--force", "--out", tmp_path / "dataset_own.json"
+    ).output
     assert "then: bench run" in said
 
 

@@ -113,7 +113,7 @@ def test_columns_that_differ_are_asked_about(tmp_path: Path) -> None:
     folder = pictures(tmp_path / "photos")
     lines = [json.dumps({"file_name": name, "text": "EXIT", "caption": texts[0]}) for name, texts in CAPTIONS.items()]
     write(folder / "metadata.jsonl", "\n".join(lines))
-    words = ["data", "convert", folder, "--split-by", "hash:40/30/30", "--out", tmp_path / "dataset.json"]
+    words = ["data", "convert", folder, "--split-by", "hash:40/30/30", "--force", "--out", tmp_path / "dataset.json"]
     refused = bench(*words).exception
     assert isinstance(refused, BenchError)
     assert refused.hint is not None
@@ -135,7 +135,18 @@ def coco(folder: Path, **more: Any) -> Path:
 
 def test_domains_rejected_captions_and_the_caption_column_of_coco(tmp_path: Path) -> None:
     source, out = coco(pictures(tmp_path / "photos"), domain="near-domain"), tmp_path / "dataset.json"
-    words = ["data", "convert", source, "--images", tmp_path / "photos", "--split-by", "hash:40/30/30", "--out", out]
+    words = [
+        "data",
+        "convert",
+        source,
+        "--images",
+        tmp_path / "photos",
+        "--split-by",
+        "hash:40/30/30",
+        "--force",
+        "--out",
+        out,
+    ]
     said = bench_ok(*words, "--caption-column", "tokenized").output
     images = {image["filename"]: image for image in json.loads(out.read_text())["images"]}
     assert {image["domain"] for image in images.values()} == {"near-domain"}
@@ -201,7 +212,7 @@ def test_an_entry_with_two_pictures_gives_its_first(tmp_path: Path) -> None:
         ],
     }
     source, out = write(tmp_path / "annotation.json", json.dumps(entries)), tmp_path / "dataset.json"
-    words = ["data", "convert", source, "--images", folder, "--out", out]
+    words = ["data", "convert", source, "--images", folder, "--force", "--out", out]
     refused = bench(*words).exception
     assert isinstance(refused, BenchError)
     assert "test, entry 1" in str(refused)

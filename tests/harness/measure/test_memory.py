@@ -81,11 +81,10 @@ def test_weights_have_to_fit(monkeypatch: pytest.MonkeyPatch, name: str) -> None
         create_within_memory(name, **arguments)
 
 
-@pytest.mark.parametrize(("command", "error"), [("plan", BenchError), ("flops", SystemExit)])
-def test_commands_say_so_before_anything_is_built(command: str, error: type[BaseException]) -> None:
-    result = bench(command, "--preset", "smoke", "--models", "transformer_base", "--set", "size.d_model=65536")
-    assert "parameters, whose weights take" in f"{result.exception} {result.output}"
-    assert (type(result.exception), result.exit_code) == (error, 1)
+def test_a_command_says_so_before_anything_is_built() -> None:
+    result = bench("flops", "--preset", "smoke", "--models", "transformer_base", "--set", "size.d_model=65536")
+    assert "parameters, whose weights take" in result.output
+    assert result.exit_code == 1
 
 
 CUDA = torch.device("cuda", 0)

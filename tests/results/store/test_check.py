@@ -52,7 +52,10 @@ def test_a_row_that_cannot_be_read_is_named(
     with pytest.raises(StoreError, match=f"{WAYS[statement]} cannot be read") as caught:
         read(store)
     assert "bench db upgrade" in str(caught.value.hint)
-    for words in (("upgrade", "--workspace", tmp_path), ("merge", tmp_path / "bench.sqlite", "--db", tmp_path / "new.sqlite")):
+    for words in (
+        ("upgrade", "--workspace", tmp_path),
+        ("merge", tmp_path / "bench.sqlite", "--db", tmp_path / "new.sqlite"),
+    ):
         checked = bench("db", *words).exception
         assert isinstance(checked, BenchError)
         assert f"{WAYS[statement]} cannot be read" in str(checked)
