@@ -4,7 +4,7 @@ import functools
 import json
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,9 @@ SHELL = ("sh", "bash", "console")
 LANGUAGES = (*SHELL, "python", "json", "yaml", "text")
 _FENCE = re.compile(r"^```(?P<language>[^\n]*)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
 _ASSIGNMENT = re.compile(r"[A-Z_]+=")
+_NUMBER = re.compile(r"(?<![\w.,])-?\d+(?:,\d{3})*(?:\.\d+)?")
+_RANGE = re.compile(r"(?<=\d)-(?=\d)")
+_TIME = re.compile(r"\b\d+(?:\.\d+)?\s(?:ms|s|min|h|seconds?|minutes?|hours?|days?)\b")
 
 
 @dataclass(frozen=True)
@@ -40,11 +43,43 @@ def text_of(page: str) -> str:
     return (ROOT / page).read_text(encoding="utf-8")
 
 
-def tables_of(database: Path, columns: str) -> list[str]:
-    """The first table of each group of comparable runs, the largest group first."""
-    exported = bench_ok("export", "leaderboard", "--db", str(database), "--columns", columns)
-    groups = re.split(r"^## ", exported.output, flags=re.MULTILINE)[1:]
-    return [re.findall(r"(?:^\|.*\n)+", group, re.MULTILINE)[0] for group in groups]
+def numbers_in(text: str) -> list[str]:
+    """The numbers of a text, in their order, without times: another machine takes another time."""
+    timeless = _TIME.sub("", _RANGE.sub(" ", text.replace("−", "-")))
+    return [number.replace(",", "") for number in _NUMBER.findall(timeless)]
+
+
+def missing_numbers(page: str, numbers: Iterable[str | int]) -> set[str]:
+    """Of numbers that belong together those that the page's sentences lack, in the section that has most of them.
+
+    Numbers of tables and blocks are not those of sentences.
+    """
+    sentences = "\n".join(line for line in prose_of(page).splitlines() if not line.startswith("|"))
+    sections = re.split(r"^#+ ", sentences, flags=re.MULTILINE)
+    expected = {str(number) for number in numbers}
+    return min((expected - set(numbers_in(section)) for section in sections), key=len)
+
+
+def points(*scores: float) -> set[str]:
+    """Scores, and differences of scores, as sentences show them: times 100, with one decimal."""
+    return {f"{100 * score:.1f}" for score in scores}
+
+
+def tables_in(text: str) -> list[list[tuple[str, list[str]]]]:
+    """The tables of a text in Markdown: of each row below the head its name, without brackets, and its numbers."""
+    tables = []
+    for table in re.findall(r"(?:^\|.*\n?)+", text, re.MULTILINE):
+        _, _, *rows = table.splitlines()
+        names_and_cells = [row.strip("|").partition("|") for row in rows]
+        tables.append([(re.split(r"[(<]", name)[0].strip(), numbers_in(cells)) for name, _, cells in names_and_cells])
+    return tables
+
+
+def exported_tables(database: Path, columns: str) -> list[list[tuple[str, list[str]]]]:
+    """The first table of each group of comparable runs, the largest group first, exported."""
+    exported = bench_ok("export", "leaderboard", "--db", str(database), "--columns", columns).stdout
+    groups = re.split(r"^## ", exported, flags=re.MULTILINE)[1:]
+    return [tables_in(group)[0] for group in groups]
 
 
 @functools.cache

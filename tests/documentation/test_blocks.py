@@ -1,20 +1,18 @@
 """Every block of the documentation runs, at tiny sizes, on files that stand in for those that it names."""
 
 import ast
-import re
 import shutil
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.documentation.pages import PAGES, SHELL, Block, blocks_of, commands_of, lines_of
+from tests.documentation.pages import PAGES, Block, blocks_of
 from tests.documentation.stand_ins import write_stand_ins
-from tests.documentation.tiny import EDITS, ONLY_PARSED, reason_of, run_commands
+from tests.documentation.tiny import run_commands
 from tests.harness.conftest import FORK, DrawScenes, bench, own_registry
 
 RUN = run_commands()
-LINES = [line for page in PAGES for block in blocks_of(page, SHELL) for line in lines_of(block.code)]
 PYTHON = [
     pytest.param(block, id=f"{page}-{number}")
     for page in PAGES
@@ -67,14 +65,3 @@ def test_the_python_of_a_page_runs(block: Block, tmp_path: Path, monkeypatch: py
     captions = [[[4, 5, 6], [4, 6]], [[7, 8], [7, 9]]]
     given = {"training_references": captions, "references": captions, "samples": [[[4, 5]], [[7]]]}
     exec(compile(tree, block.page, "exec"), {**given, "path": tmp_path / "frequencies.npz"})  # noqa: S102
-
-
-@pytest.mark.parametrize("pattern", ONLY_PARSED)
-def test_what_is_only_parsed_is_there(pattern: str) -> None:
-    assert any(re.search(pattern, line) for line in LINES)
-
-
-@pytest.mark.parametrize("pattern", [pattern for pattern, _ in EDITS])
-def test_what_is_made_smaller_is_there(pattern: str) -> None:
-    commands = [" ".join(words) for line in LINES for words in commands_of(line) if reason_of(line) is None]
-    assert any(re.search(pattern, command) for command in commands)
