@@ -1,4 +1,9 @@
-"""A GPU of shapes, types and devices alone, for machines without one: torch's fake tensors, with a backward pass.
+"""A GPU of shapes and types alone, for machines without one: torch's fake tensors, with a backward pass.
+
+It is there for what only tensors of "cuda" do, and no test on the processor or on torch's device "meta" can say:
+
+- how many kernels a step and a search start under CUDA's autocast (`benchmarks/test_launches.py`);
+- that optimisers move all parameters of a GPU with few kernels (`tests/harness/training/test_devices.py`).
 
 It has no numbers: what the host reads is answered with no, or with a three.
 """
@@ -33,11 +38,11 @@ _FREE = {
 
 
 class Watch(TorchDispatchMode):
-    """Counts what runs within: kernels, numbers that the host reads of a GPU, and copies that it waits for."""
+    """Counts the kernels that run within, and the numbers that the host reads of a GPU."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.kernels = self.reads = self.copies = 0
+        self.kernels = self.reads = 0
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -50,10 +55,6 @@ class Watch(TorchDispatchMode):
         if name == "_local_scalar_dense":
             self.reads += args[0].is_cuda
             return False if args[0].dtype == torch.bool else ANSWER
-        if name in {"_to_copy", "copy_"} and args[0].numel():
-            other = args[1].device if name == "copy_" else torch.device(kwargs.get("device") or args[0].device)
-            waits = not (kwargs.get("non_blocking") or args[2:] == (True,))
-            self.copies += waits and other.type != args[0].device.type
         return func(*args, **kwargs)
 
 
@@ -98,7 +99,6 @@ def fake_cuda() -> Iterator[None]:
         patch("torch.cuda.amp.common.amp_definitely_not_available", lambda: False),
         patch("torch.utils._foreach_utils._foreach_supported_types", [Tensor, FakeTensor]),
         patch("torch.cuda.is_bf16_supported", lambda *_, **__: True),
-        patch("transformers.masking_utils.is_tracing", lambda _: False),  # as on a GPU, though tensors are fake
         patch.object(FakeTensor, "tolist", as_list),
         patch.object(Tensor, "backward", backward),
         FakeTensorMode(allow_non_fake_inputs=False),
