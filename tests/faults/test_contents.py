@@ -64,7 +64,7 @@ def test_vocabularies_weights_and_pretrained_models_are_regular_files(tmp_path: 
     with pytest.raises(BenchError, match="a pipe"):
         load_weights(torch.nn.Linear(1, 1), tmp_path / "pipe")
     os.mkfifo(tmp_path / "config.json")
-    with pytest.raises(BenchError, match=r"config\.json cannot be read: it is a pipe"):
+    with pytest.raises(BenchError, match=r"config\.json .*pipe"):
         Pretrained("git/pretrained", str(tmp_path)).open(None)  # type: ignore[arg-type] # the files are looked at first
 
 
@@ -172,14 +172,14 @@ def test_files_without_named_tensors_are_refused(tmp_path: Path, content: Any) -
 def test_tensors_of_too_few_axes_name_themselves() -> None:
     names = ("vocab_linear.weight", "input_linear.weight", "decoders.0.ff.linear_1.weight", "pos_encoder.weight")
     state = {name: torch.zeros(3) for name in (*names, "decoders.0.dyn_exp.query_exp_vectors.weight")}
-    with pytest.raises(ZooError, match=r"ExpansionNet: input_linear\.weight has the shape \(3,\)"):
+    with pytest.raises(ZooError, match=r"input_linear\.weight .*\(3,\)"):
         read_sizes("expansionnet_v2", state)
 
 
 @pytest.mark.parametrize(
     ("name", "said", "hint"),
     [
-        ("resnet18.a1_in2k", "backbone resnet18 has no pretrained weights tagged 'a1_in2k'", "resnet18.a1_in1k"),
+        ("resnet18.a1_in2k", "tagged 'a1_in2k'", "resnet18.a1_in1k"),
         ("resnet18.", "tagged ''", "resnet18.a2_in1k"),
         ("resnet18.tag." + "x" * 500, "...", "resnet18"),
         ("resnet81", "unknown backbone 'resnet81'", "resnet18"),
@@ -201,7 +201,7 @@ def test_models_of_which_nothing_was_measured_fail(monkeypatch: pytest.MonkeyPat
     sizes = ["--vocab-size", "5", "--beam", "6", "--batch", "1", "--repeats", "2", "--device", "cpu"]
     result = bench("cost", "measure", "--models", "blind", *sizes)
     assert result.exit_code == 1
-    assert "failed: blind: nothing was measured: ZooError: beam_size must lie between 1 and" in result.output
+    assert "ZooError: beam_size" in result.output
 
 
 def _write(path: Path, content: Any) -> Path:

@@ -32,7 +32,7 @@ def test_every_misfit_is_named(weights):
     with pytest.raises(ZooError) as caught:
         from_official("expansionnet_v2", weights, **SIZES)
     message = str(caught.value)
-    assert "decoder_layers.0.cross_norm.weight: shape (5,), but expansionnet_v2 has (32,)" in message
+    assert "decoder_layers.0.cross_norm.weight: shape (5,)" in message
     assert "mystery.weight: unknown" in message
     assert "encoder_output.norm.bias: not in" in message
 
@@ -56,7 +56,7 @@ def test_another_state_dict_is_told(name):
 
 
 def test_weights_of_another_variant_are_named(official):
-    with pytest.raises(ZooError, match=r"refiner\.layers\.0\.mixer\.query\.weight: unknown to aoanet/no-ref"):
+    with pytest.raises(ZooError, match=r"mixer\.query\.weight: .*aoanet/no-ref"):
         from_official("aoanet/no-refiner", official("aoanet").group("param/"), n_heads=4)
     numbers = official("grit")
     shared = {key: tensor for key, tensor in numbers.group("param/").items() if key.startswith("grid_net.")}
@@ -75,7 +75,7 @@ def test_an_lstm_that_is_not_whole_is_named(official):
 
 
 def test_a_family_without_released_weights_is_told(weights):
-    with pytest.raises(ZooError, match="no converter for released weights of 'blind'") as caught:
+    with pytest.raises(ZooError, match="'blind'") as caught:
         from_official("blind", weights)
     assert "expansionnet_v2" in caught.value.hint
 
@@ -248,7 +248,7 @@ def test_a_vocabulary_without_an_unknown_word_never_speaks_it(official, name):
 @pytest.mark.parametrize("name", SHARED)
 def test_a_vocabulary_of_another_checkpoint_is_named(official, name):
     numbers = official(name)
-    with pytest.raises(zoo.ZooError, match="12 words after the number 0, but the vocabulary 11"):
+    with pytest.raises(zoo.ZooError, match=r"12 words .* 11"):
         converter_of(name).separate_specials(weights_of(numbers), authors_words(numbers)[:-1])
     with pytest.raises(zoo.ZooError, match="not a state dict of"):
         converter_of(name).separate_specials({}, authors_words(numbers))

@@ -58,9 +58,7 @@ def test_a_model_with_a_backbone_is_matched_without_it() -> None:
 
 
 def test_a_target_out_of_reach_names_the_model_and_the_nearest_count() -> None:
-    with pytest.raises(
-        ZooError, match=r"show_attend_tell cannot have 1,000,000 parameters.*nearest is [0-9,]+ \(d_model"
-    ):
+    with pytest.raises(ZooError, match=r"show_attend_tell .*1,000,000.* [0-9,]+ \(d_model"):
         match_width("show_attend_tell", 1_000_000, **SIZES)
 
 

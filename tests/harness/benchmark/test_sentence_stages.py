@@ -146,7 +146,7 @@ def test_the_signature_says_where_the_graphs_are_from(context: RunContext, tmp_p
 
 
 def test_missing_and_unread_files_are_one_clear_error(context: RunContext, tmp_path: Path) -> None:
-    with pytest.raises(BenchError, match="learns from scene graphs of captions, and mine has none") as caught:
+    with pytest.raises(BenchError, match="mine has none") as caught:
         context_of(context, context, None, "mine")
     assert "features.sentence_graphs=FILE" in (caught.value.hint or "")
     subwords = context.preset.model_copy(update={"vocabulary": VocabularyConfig(kind="bpe")})
@@ -172,7 +172,7 @@ def test_schedules_and_models_must_fit(context: RunContext) -> None:
     with pytest.raises(BenchError, match="this model has no part for them"):
         validate_schedule(without, THREE)
     validate_schedule(without, stages_for(without, THREE))
-    with pytest.raises(BenchError, match="constant_rates for nothing: no such parameters"):
+    with pytest.raises(BenchError, match="constant_rates for nothing"):
         validate_schedule(without, schedule_of(STAGE | {"constant_rates": {"nothing": 0.1}}))
     for stages, expected in (
         ((SENTENCES,), "the last stage must caption images"),

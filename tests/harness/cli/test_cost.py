@@ -72,9 +72,9 @@ def test_a_table_with_noise_and_reasons(asked: list[BenchmarkJob]) -> None:
     assert [row[3][0] == "~" for row in rows] == [False, False, True, True] * 2
     said = " ".join(result.stdout.split())
     assert "A processor, 2 threads on cores 0,1" in said
-    assert "noisy, 4 of 8 times: other processes kept 1.2 of 2 cores busy" in said
+    assert "4 of 8 times" in said
     assert "energy_per_image: no CUDA device" in said
-    assert "Warning: 3 other processes used the device" in said
+    assert "3 other processes" in said
     assert [question.model for question in asked] == ["updown", "show_tell"]
     assert (asked[0].threads, asked[0].effort.repeats) == (2, 30)
 

@@ -48,7 +48,7 @@ def test_a_gpu_is_chosen_without_putting_anything_there(monkeypatch: pytest.Monk
     monkeypatch.setattr(torch.cuda, "get_device_properties", properties)
     monkeypatch.setattr(torch, "empty", lambda *_, **__: pytest.fail("a tensor was made"))
     assert choose_device("cuda:1") == torch.device("cuda", 1)
-    with pytest.raises(BenchError, match="cuda:2 is not usable here: Invalid device id"):
+    with pytest.raises(BenchError, match=r"cuda:2 .*Invalid device id"):
         choose_device("cuda:2")
 
 

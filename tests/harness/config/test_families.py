@@ -111,6 +111,7 @@ def test_a_model_that_no_width_fits_keeps_the_presets_sizes() -> None:
     sizes: dict[str, Any] = {"vocab_size": 118, "visual_dim": 64}
     assert preset.model_arguments("dlct", **sizes)["d_model"] == 8
     widths, why = preset.matched_widths("dlct", **sizes)
-    assert (widths, why.split(":")[0]) == ({}, "dlct cannot have 4,446 parameters within 2%")
+    assert widths == {}
+    assert "4,446 parameters" in why
     with pytest.raises(ZooError, match="dlct cannot have"):  # a preset without a width promises the number
         load_preset("matched-parameters", ("parameters=4000",)).model_arguments("dlct", **sizes)

@@ -52,14 +52,14 @@ def test_stages_are_kept_by_name_whatever_the_order_of_overrides() -> None:
     for overrides in (changes, changes[::-1]):
         [stage] = load_preset("quick-scst", overrides).schedule.stages
         assert (stage.name, stage.epochs) == ("scst", 3)
-    with pytest.raises(BenchError, match="'sct' is not a list of this schedule's stages"):
+    with pytest.raises(BenchError, match="'sct'"):
         load_preset("quick-scst", ("stages=sct",))
 
 
 def test_captions_are_no_longer_than_models_take() -> None:
-    with pytest.raises(BenchError, match=r"decoding\.max_len 99 is above size\.max_len 24"):
+    with pytest.raises(BenchError, match=r"decoding\.max_len 99 .*max_len 24"):
         load_preset("quick", ("decoding.max_len=99",)).check_lengths()
-    with pytest.raises(BenchError, match=r"schedule\.stages\.1\.self_critical\.max_len 20 is above"):
+    with pytest.raises(BenchError, match=r"stages\.1\.self_critical\.max_len 20"):
         load_preset("quick-scst", ("decoding.max_len=9", "size.max_len=19")).check_lengths()
 
 

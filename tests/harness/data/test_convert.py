@@ -38,7 +38,7 @@ def converted(folder: Path, *words: object) -> Content:
     runs = {*splits} == {"train", "val", "test"} and splits.count("val") >= LEAST_VALIDATED
     assert (f"then: bench run --data {out}" in said) == runs, "no command that a run refuses"
     assert ("bench plan --detect" in said) == (runs and splits.count("test") < FEW_TO_TEST)
-    assert ("bench run needs pictures in train, val and test" in said) == (not runs)
+    assert ("train, val and test" in said) == (not runs)
     return content
 
 

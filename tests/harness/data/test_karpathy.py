@@ -184,7 +184,7 @@ def test_a_file_of_another_kind_is_named(tmp_path: Path, content: bytes, message
         ([{"cocoid": 5}, {"cocoid": 5}], "listed more than once"),
         ([{"imgid": "1"}, {}], "without a whole number.*entry 0"),
         ([{"imgid": True}, {"imgid": None}], "without a whole number.*entry 0, entry 1"),
-        ([{"split": "minival"}, {}], r"none of train, restval, .* \(a.png \('minival'\)"),
+        ([{"split": "minival"}, {}], r"\(a.png \('minival'\)"),
         ([{"split": ["test"]}, {}], "split is none of"),
         ([{"split": None, "filename": None}, {}], "entry 0"),
     ],
@@ -206,7 +206,7 @@ def test_what_is_not_there_is_named(tmp_path: Path, entry: Make, folder: Make) -
     with pytest.raises(BenchError, match=r"image folder .* does not exist"):
         opened(root, images=tmp_path / "nowhere")
     shutil.copy(root / "dataset_tiny.json", root / "dataset_other.json")
-    with pytest.raises(BenchError, match=r"several annotation files: dataset_other\.json, dataset_tiny\.json"):
+    with pytest.raises(BenchError, match=r"dataset_other\.json, dataset_tiny\.json"):
         opened(root)
 
 
@@ -326,6 +326,6 @@ def test_a_damaged_answer_is_found_anew(damaged: Dataset, tmp_path: Path, conten
 def test_wrong_folder_is_reported_once(entry: Make, folder: Make, tmp_path: Path) -> None:
     root = folder([entry(number, f"{number}.png") for number in range(3)], pictures=False)
     dataset = open_dataset(str(root), cache_dir=tmp_path)
-    with pytest.raises(BenchError, match=r"none of the 3 images of tiny is in .*images: no 0\.png") as caught:
+    with pytest.raises(BenchError, match=r"3 images of tiny .* 0\.png") as caught:
         find_bad_images(dataset, cache_dir=tmp_path, reporter=Told())
     assert "--images DIR" in (caught.value.hint or "")

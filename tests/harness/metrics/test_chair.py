@@ -63,7 +63,8 @@ def test_what_is_unknown_is_null_with_its_reason():
     assert "--instances" in measure_hallucination(captions, references, None).values["CHAIR-i"].reason
     objects = KnownObjects(coco_words(), {2: frozenset()}, "toy", with_references=False)
     found = measure_hallucination(captions, references, objects).values["CHAIR-s (objects:toy)"]
-    assert (found.value, found.reason) == (None, "1 image that toy does not list (1); --instances may be repeated")
+    assert found.value is None
+    assert "--instances" in (found.reason or "")
     found = measure_hallucination({2: "grass"}, references, objects).values
     assert (found["CHAIR-i (objects:toy)"].value, found["CHAIR-s (objects:toy)"].value) == (None, 0.0)
 

@@ -271,7 +271,7 @@ def test_bundled_runtime_serves_without_java_on_path():
 @pytest.mark.usefixtures("no_java_set")
 def test_the_java_asked_for_is_never_replaced(tmp_path, monkeypatch):
     monkeypatch.setenv("BENCH_JAVA", str(script(tmp_path / "mine", "echo no JVM here >&2; exit 4")))
-    with pytest.raises(JavaError, match="mine -version: the Java process ended with status 4: no JVM here") as raised:
+    with pytest.raises(JavaError, match=r"mine -version: .*status 4: no JVM here") as raised:
         find_java()
     assert "BENCH_JAVA" in (raised.value.hint or "")
     monkeypatch.setenv("BENCH_JAVA", str(script(tmp_path / "good", "echo version >&2")))

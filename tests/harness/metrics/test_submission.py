@@ -49,7 +49,7 @@ def test_coco_wants_both_splits_in_one_archive(images, tmp_path):
     ("change", "says"),
     [
         ({"captions": {1: "one", 2: "two"}}, r"1 image missing \(9\)"),
-        ({"captions": CAPTIONS | {7: "x"}}, r"1 image not in image_info_test2014.json \(7\)"),
+        ({"captions": CAPTIONS | {7: "x"}}, r"image_info_test2014.json \(7\)"),
         (
             {"captions": {1: "a", 2: "b"}, "problems": {"with an empty caption": ["9"]}},
             r"1 image with an empty caption",
@@ -67,7 +67,7 @@ def test_what_the_server_would_refuse_is_refused(images, tmp_path, change, says)
 
 def test_a_list_of_some_images_is_refused(images, tmp_path):
     images.write_text(json.dumps({"images": [{"id": 9}, {"id": 2}]}))
-    with pytest.raises(BenchError, match=r"lists 2 images, and the split test of nocaps has 3"):
+    with pytest.raises(BenchError, match=r"2 images, .*test of nocaps has 3"):
         write(images, tmp_path / "up", CAPTIONS, server="nocaps", split="test")
 
 

@@ -57,7 +57,7 @@ def test_weights_that_are_no_numbers_are_refused_by_name(tmp_path: Path, value: 
     with torch.no_grad():
         model[1].bias[2] = value  # type: ignore[index,operator]
     save_weights(model, tmp_path / "best.safetensors")
-    with pytest.raises(ZooError, match=rf"{tmp_path}/best\.safetensors: the tensor 1\.bias "):
+    with pytest.raises(ZooError, match=rf"{tmp_path}/best\.safetensors: .*1\.bias"):
         load_weights(_model(1), tmp_path / "best.safetensors")
 
 

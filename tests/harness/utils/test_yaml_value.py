@@ -95,5 +95,5 @@ def test_what_is_not_json_is_named(tmp_path: Path, raw: bytes, said: str) -> Non
 def test_a_packed_bomb_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "bomb").write_bytes(gzip.compress(b" " * 3_000_000, mtime=0))
     monkeypatch.setenv("BENCH_MAX_FILE_GB", "0.001")
-    with pytest.raises(BenchError, match=r"bomb cannot be read: unpacked it has more than 0\.001 GB"):
+    with pytest.raises(BenchError, match=r"bomb .*0\.001 GB"):
         read_json(tmp_path / "bomb")

@@ -54,7 +54,7 @@ ALL = [placed("a", 1, 2), placed("b", 1, 2)]
         ),
         ([placed("a", 1, 1, learning={1: RISING}), placed("b", 2, 2)], ["1 of 2", "still learning"]),
         ([standing("a", Standing(reason=ALONE))], ["No model has a place", "no two models"]),
-        ([standing("b", Standing(reason=NO_SCORES))], ["without numbers of single images on CIDEr-D"]),
+        ([standing("b", Standing(reason=NO_SCORES))], ["CIDEr-D"]),
     ],
 )
 def test_it_names_the_best_or_says_why_not(rows: list[Row], parts: list[str]) -> None:

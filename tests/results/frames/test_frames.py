@@ -249,7 +249,7 @@ def test_a_database_opens_read_only_by_its_url(url: str, add: Add) -> None:
 
 
 def test_places_without_results_are_refused_with_a_hint(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match=r"no results in the folder .*: it has no bench\.sqlite") as caught:
+    with pytest.raises(StoreError, match=r"no bench\.sqlite") as caught:
         results.open(tmp_path)
     assert f"bench run --models all --workspace {tmp_path}" in (caught.value.hint or "")
     assert caught.value.__notes__ == [caught.value.hint], "a notebook shows notes"

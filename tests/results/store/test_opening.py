@@ -116,7 +116,7 @@ def test_a_store_that_may_not_be_written(tmp_path: Path, make: Any) -> None:
         pytest.raises(StoreError, match="cannot be written to") as caught,
     ):
         store.record_dataset(make.dataset())
-    assert caught.value.hint == "check the permissions of the file and of its folder"
+    assert "permissions" in (caught.value.hint or "")
 
 
 def test_a_full_disk_leaves_the_store_as_it_was(store: Store, make: Any, tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ def test_a_level_is_the_last_map_of_its_stride() -> None:
 
 @pytest.mark.parametrize(
     ("level", "message"),
-    [("four", "is no level"), ("0", "is no level"), ("6", "resnet18 has no level 6: its maps have strides of 2, 4, 8")],
+    [("four", "is no level"), ("0", "is no level"), ("6", "resnet18 .*level 6.* 2, 4, 8")],
 )
 def test_levels_that_are_not_there_are_named(level: str, message: str) -> None:
     with pytest.raises(BenchError, match=message) as caught:
@@ -146,12 +146,12 @@ def test_token_models_give_cells_without_class_tokens(
 
 
 def test_weights_that_do_not_fit_are_named(weights: Path, tmp_path: Path) -> None:
-    with pytest.raises(BenchError, match=r"half\.safetensors do not fit the model: missing .*(unexpected|more)"):
+    with pytest.raises(BenchError, match=r"half\.safetensors .*missing .*(unexpected|more)"):
         open_backbone("resnet10t", weights=weights)
     state = load_file(weights)
     state["conv_stem.weight"] = state["conv_stem.weight"][:4].clone()
     save_file(state, tmp_path / "short.safetensors")
-    with pytest.raises(BenchError, match=r"conv_stem\.weight is \(4, 3, 3, 3\) instead of \(16, 3, 3, 3\)"):
+    with pytest.raises(BenchError, match=r"conv_stem\.weight .*\(4, 3, 3, 3\).* \(16, 3, 3, 3\)"):
         open_backbone(NAME, weights=tmp_path / "short.safetensors")
 
 
@@ -159,7 +159,7 @@ def test_weights_that_are_no_numbers_are_named(weights: Path, tmp_path: Path) ->
     state = load_file(weights)
     state["conv_stem.weight"][0, 0, 0, 0] = math.inf
     save_file(state, tmp_path / "broken.safetensors")
-    with pytest.raises(ZooError, match=r"broken\.safetensors: the tensor conv_stem\.weight "):
+    with pytest.raises(ZooError, match=r"broken\.safetensors: .*conv_stem\.weight"):
         open_backbone(NAME, weights=tmp_path / "broken.safetensors")
 
 
@@ -189,7 +189,7 @@ def test_without_weights_and_network_the_message_asks_for_a_file(monkeypatch: py
         return create(name, pretrained=False, **arguments)
 
     monkeypatch.setattr(timm, "create_model", offline)
-    with pytest.raises(BenchError, match="could not be fetched: name resolution failed") as caught:
+    with pytest.raises(BenchError, match="name resolution failed") as caught:
         open_backbone(NAME)
     assert "--backbone-weights" in (caught.value.hint or "")
 

@@ -69,7 +69,8 @@ def test_visual_genome_is_read_in_the_order_of_its_objects(tmp_path: Path) -> No
     (tmp_path / "scene_graphs.json").write_text(json.dumps(content))
     found = read_graphs(tmp_path / "scene_graphs.json")
     assert found.graphs == {1: SceneGraph(("man", "hat"), ((0, "tall"), (0, "old")), ((1, 0, "on"),))}
-    assert found.bad == {2: "has a relation 'on' of objects 1 and -1, but 2 objects"}
+    assert list(found.bad) == [2]
+    assert "'on' of objects 1 and -1" in found.bad[2]
     for wrong in ({"names": 3}, {"attributes": "tall"}, {"object_id": "90"}, {"object_id": [1]}):
         content = [{"image_id": 1, "objects": [man | wrong], "relationships": [{"predicate": "on", "object_id": [1]}]}]
         (tmp_path / "scene_graphs.json").write_text(json.dumps(content))
@@ -79,18 +80,18 @@ def test_visual_genome_is_read_in_the_order_of_its_objects(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("wrong", "reason"),
     [
-        ({"objects": None}, 'has no list of at most 10000 as "objects"'),
-        ({"objects": True}, 'has no list of at most 10000 as "objects"'),
-        ({"objects": 10**9}, 'has no list of at most 10000 as "objects"'),
+        ({"objects": None}, '10000 as "objects"'),
+        ({"objects": True}, '10000 as "objects"'),
+        ({"objects": 10**9}, '10000 as "objects"'),
         ({"objects": [""]}, "has '' for a word"),
         ({"objects": ["a\x00b"]}, "for a word"),
-        ({"relations": [[0, 2, "on"]]}, "has a relation 'on' of objects 0 and 2, but 2 objects"),
+        ({"relations": [[0, 2, "on"]]}, "'on' of objects 0 and 2"),
         ({"relations": [[2, 0, "on"]]}, "objects 2 and 0"),
         ({"relations": [[0, -1, "on"]]}, "objects 0 and -1"),
         ({"relations": [[0, 1]]}, "has [0, 1] for a relation"),
         ({"relations": [[0, 1.0, "on"]]}, "for a relation"),
         ({"relations": {}}, 'as "relations"'),
-        ({"attributes": [[2, "red"]]}, "has an attribute 'red' of object 2, but 2 objects"),
+        ({"attributes": [[2, "red"]]}, "'red' of object 2"),
         ({"attributes": [[0, "red", "big"]]}, "for an attribute"),
         ({"attributes": [[0, 3]]}, "has 3 for a word"),
     ],
@@ -125,7 +126,7 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path, content: Any, messa
 @pytest.mark.parametrize("name", ["1.npy", "graphs.pickle", "graphs.pkl"])
 def test_pickles_are_never_loaded(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(b"cos\nsystem\n(S'false'\ntR.")
-    with pytest.raises(BenchError, match="are pickles, which can run code and are never loaded") as refused:
+    with pytest.raises(BenchError, match="pickles") as refused:
         read_graphs(tmp_path / name)
     assert "docs/graph_models.md" in (refused.value.hint or "")
     with pytest.raises(BenchError, match=r"--graphs .* cannot be read"):

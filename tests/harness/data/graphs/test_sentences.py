@@ -44,7 +44,7 @@ def test_a_graph_may_be_of_all_captions_or_of_each(tmp_path: Path) -> None:
     assert each.of(sample(2)) == (expected, SceneGraph(()))
     assert one.described.startswith("file#")
     assert one.described != each.described
-    with pytest.raises(BenchError, match="2 graphs for image 7, which has 3 captions"):
+    with pytest.raises(BenchError, match="2 graphs for image 7"):
         each.of(sample(3))
     with pytest.raises(BenchError, match="no graph for image 7"):
         SentenceGraphs({}, "").of(sample(1))

@@ -106,7 +106,7 @@ def test_the_grids_stand_beside_them(write: Write, dataset: Dataset, tmp_path: P
 @pytest.mark.parametrize(
     ("read", "change", "reason"),
     [
-        (grid_of, without("2_grids"), "has no regions in coco_all_align.hdf5:grids"),
+        (grid_of, without("2_grids"), "coco_all_align.hdf5:grids"),
         (grid_of, replaced("2_grids", np.ones((8, CHANNELS), np.float32)), r"\(8, 5\) in 2_grids, which"),
         (grid_of, replaced("2_grids", np.ones((4, CHANNELS), np.float32)), r"\(4, 5\) in 2_grids, which"),
         (grid_of, replaced("2_grids", np.full((CELLS, CHANNELS), np.nan)), "NaN or infinite values"),

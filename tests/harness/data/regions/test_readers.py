@@ -93,7 +93,7 @@ def test_a_bad_line_names_its_image(tmp_path: Path, line: bytes, complaint: str)
 def test_a_line_without_an_id_or_without_end_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "x.tsv"
     path.write_bytes(b"image_id\timage_w\n")
-    with pytest.raises(BenchError, match=r"line 1 of .*x\.tsv does not begin with an image id"):
+    with pytest.raises(BenchError, match=r"line 1 of .*x\.tsv"):
         list(RegionTsv("x", [path]).read((5,)))
     path.write_bytes(tsv_line(5, *sound_regions(5, 9)))
     monkeypatch.setattr(opening, "MAX_BYTES", 100)
@@ -188,8 +188,8 @@ def test_hdf5_in_both_namings(tmp_path: Path) -> None:
     assert told(plain).boxes is None
     found = dict(open_source(tmp_path / "named.hdf5", EMPTY).read((7, 8, 9, 10)))
     np.testing.assert_array_equal(told(found[7]).boxes, boxes)
-    assert found[8] == "has features but no 8_boxes"
-    assert found[9] == "9_features is not a plain dataset of the file"
+    assert "8_boxes" in str(found[8])
+    assert "9_features" in str(found[9])
     assert "10_features holds" in str(found[10])
     (tmp_path / "text.h5").write_text("not HDF5")
     with pytest.raises(BenchError, match=r"text\.h5 cannot be read as HDF5"):
