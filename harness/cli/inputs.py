@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.config.execution import AUTO
 from harness.config.limits import MAX_PROCESSES
-from harness.config.model_patterns import needs_no_features, split_patterns
+from harness.config.model_patterns import needs_no_features
 from harness.utils.errors import BenchError
-from harness.utils.files import expanded, require_file, require_utf8, shortened
+from harness.utils.files import expanded, require_file, shortened
 from harness.utils.workspace import Workspace
 from results.text import printable
 
 if TYPE_CHECKING:
     from harness.benchmark.tune.study import FindTuned
-    from harness.cli.options import RunOptions
+    from harness.config.experiment import Experiment
     from harness.config.features import FeatureConfig
     from harness.config.preset import Preset
     from harness.data.dataset import Dataset
@@ -85,90 +85,41 @@ def optional_preset(preset: str | None, change: list[str] | None) -> Preset | No
     return None if preset is None else load_preset(preset, tuple(change or ()))
 
 
-def refuse_undecodable(options: RunOptions) -> None:
-    """BenchError where a value is no text in UTF-8: a run's configuration is stored as text."""
-    for option, value in vars(options).items():
-        for each in value if isinstance(value, list) else [value]:
-            if isinstance(each, str | Path):
-                require_utf8(Path(each), f"--{option.replace('_', '-')}", "runs are stored as text: give another")
-
-
-@dataclass(frozen=True)
-class Changes:
-    """The changes of `--set`: of the preset, of the features (`features.NAME=VALUE`), and of the run itself."""
-
-    preset: tuple[str, ...] = ()
-    features: tuple[str, ...] = ()
-    accept_mixed: bool = False
-
-    @classmethod
-    def of(cls, changes: Sequence[str]) -> Changes:
-        """Sort the values of `--set`; BenchError where `accept_mixed` is neither true nor false."""
-        from harness.utils.yaml_value import parse_yaml_value
-
-        preset, features, accept_mixed = [], [], False
-        for change in changes:
-            path, _, value = change.partition("=")
-            if path.startswith("features."):
-                features.append(change.removeprefix("features."))
-            elif path == "accept_mixed":
-                accept_mixed = parse_yaml_value(change, value)
-                if not isinstance(accept_mixed, bool):
-                    raise BenchError(f"--set {shortened(change)}: true or false is expected", "--set accept_mixed=true")
-            else:
-                preset.append(change)
-        return cls(tuple(preset), tuple(features), accept_mixed)
-
-
-def chosen_features(given: RunOptions, preset: Preset, changes: Sequence[str] = ()) -> FeatureConfig:
-    """The features that models are trained on; on the embedded data the preset's, where no option names others.
-
-    `changes` are those of `--set features.NAME=VALUE`, without `features.`.
-    """
-    from harness.config.load import change_settings
-
-    features = _image_features(given, preset)
-    if not changes:
-        return features
-    features = change_settings(features, changes, "features")
-    if features.sentence_graphs is not None:
-        path = expanded(features.sentence_graphs)
-        require_file(path, "--set features.sentence_graphs", "its format is in docs/graph_models.md")
-        features = features.model_copy(update={"sentence_graphs": path})
-    return features
-
-
-def _image_features(given: RunOptions, preset: Preset) -> FeatureConfig:
-    from harness.config.features import feature_config, graph_config, region_config
+def chosen_features(experiment: Experiment, preset: Preset) -> FeatureConfig:
+    """The features that models are trained on: the experiment's, or on the embedded data the preset's."""
+    from harness.config.features import FeatureConfig, check_graph_regions, region_config
     from harness.data.dataset import SCENES, check_dataset
     from harness.data.regions.opening import needs_backbone
 
-    named = (given.backbone, given.regions, given.backbone_weights, given.image_size, given.normalisation)
-    unnamed = all(value is None for value in named) and not given.backbone_option and given.region_count == "all"
-    if given.data == SCENES and unnamed and preset.features is not None:
-        if given.graphs is None:
-            return preset.features
-        regions = preset.features.regions or region_config("boxes", "all")
-        return preset.features.model_copy(update={"regions": regions, "graphs": graph_config(given.graphs, regions)})
-    check_dataset(given.data, given.images)
-    source = given.regions
-    if source is None and given.graphs is not None and given.data == SCENES:
-        source = "boxes"  # whose objects the graphs are of
-    seen = region_config(source, given.region_count)
-    related = graph_config(given.graphs, seen)
-    without_features = all(map(needs_no_features, split_patterns(given.models)))
-    from_pictures = seen is None or needs_backbone(seen.source)
-    backbone, settings = given.backbone or "filterbank", tuple(given.backbone_option or ())
-    if from_pictures:
-        preset.check_backbone(backbone)
-    if given.backbone is None and not without_features and given.data != SCENES and from_pictures:
-        raise BenchError(
-            f"--data {given.data} needs a backbone to extract features with",
-            "add --backbone NAME [--backbone-weights FILE], for example --backbone resnet50; "
-            "or --backbone filterbank, which needs no weights and sees little",
-        )
-    sizes = given.image_size, given.normalisation
-    return feature_config(backbone, given.backbone_weights, settings, *sizes, seen, related)
+    data, features = experiment.data, experiment.features
+    given = set() if features is None else features.model_fields_set
+    if data.annotations == SCENES and preset.features is not None and given <= {"graphs", "sentence_graphs"}:
+        own = {name: getattr(features, name) for name in given}
+        features = preset.features.model_copy(update=own)
+    else:
+        check_dataset(data.annotations, data.images)
+        features = features or FeatureConfig()
+        from_pictures = features.regions is None or needs_backbone(features.regions.source)
+        if from_pictures and not (data.annotations == SCENES and features.graphs is not None):
+            preset.check_backbone(features.backbone)
+        without_features = all(map(needs_no_features, experiment.models))
+        if "backbone" not in given and not without_features and data.annotations != SCENES and from_pictures:
+            raise BenchError(
+                f"--data {data.annotations} needs a backbone to extract features with",
+                "add --backbone NAME [--backbone-weights FILE], for example --backbone resnet50; "
+                "or --backbone filterbank, which needs no weights and sees little",
+            )
+    graphs = features.graphs
+    if graphs is not None:
+        if features.regions is None and data.annotations == SCENES:
+            boxes = region_config("boxes")  # whose objects the graphs are of
+            features = features.model_copy(update={"regions": boxes})
+        check_graph_regions(graphs, features.regions)
+    if features.sentence_graphs is not None:
+        path = expanded(features.sentence_graphs)
+        require_file(path, "features.sentence_graphs", "its format is in docs/graph_models.md")
+        features = features.model_copy(update={"sentence_graphs": path})
+    return features
 
 
 def find_tuned(workspace: Workspace, where: Sequence[str]) -> FindTuned | None:

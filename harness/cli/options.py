@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -12,7 +11,6 @@ import typer
 from harness.cli.output import TableFormat
 from harness.config.limits import MAX_HOURS, MAX_MEMORY_GB, MAX_PROCESSES, MAX_SEED, MAX_SEEDS, MAX_SIDE, MAX_WORDS
 from harness.utils.errors import BenchError
-from harness.utils.workspace import DEFAULT
 
 DEFAULT_PRESET = "quick"
 
@@ -409,54 +407,10 @@ ReuseOption = Annotated[
     Literal["same", "any", "none"],
     typer.Option("--reuse", help="Finished runs that count: of the same code, any, or none."),
 ]
-
-
-@dataclass(frozen=True)
-class RunOptions:
-    """What `bench run`, `bench plan` and `bench tune` are given: values of their options, which have the same names."""
-
-    models: str = "all"
-    pretrained: list[str] | None = None
-    cards: Path | None = None
-    allow_subset: bool = False
-    plugin: list[str] | None = None
-    data: str = "scenes"
-    images: Path | None = None
-    skip_bad_images: bool = False
-    backbone: str | None = None
-    backbone_weights: Path | None = None
-    backbone_option: list[str] | None = None
-    image_size: int | None = None
-    normalisation: str | None = None
-    regions: str | None = None
-    region_count: str = "all"
-    graphs: str | None = None
-    preset: str = DEFAULT_PRESET
-    change: list[str] | None = None
-    seeds: int | None = None
-    first_seed: int = 0
-    budgets: str = "1"
-    tuned: list[str] | None = None
-    precision: Literal["auto", "fp32", "bf16"] = "auto"
-    log: list[str] | None = None
-    device: str = "auto"
-    devices: int | None = None
-    jobs: str = "auto"
-    on: str = "here"
-    cpus_per_run: float | None = None
-    gpus_per_run: float | None = None
-    memory_per_run: float | None = None
-    hours_per_run: float | None = None
-    workspace: Path = DEFAULT
-    db: str | None = None
-    hub: list[str] | None = None
-    more_metrics: bool = False
-    clip: str | None = None
-    bert: str | None = None
-    instances: list[Path] | None = None
-    reuse: Literal["same", "any", "none"] = "same"
-
-    @classmethod
-    def of(cls, context: typer.Context) -> RunOptions:
-        """The options of a command; what it does not take has its default."""
-        return cls(**{field.name: context.params[field.name] for field in fields(cls) if field.name in context.params})
+ExperimentArgument = Annotated[
+    Path | None, typer.Argument(metavar="FILE", help="An experiment in YAML; options go before what it says.")
+]
+SaveOption = Annotated[
+    Path | None,
+    typer.Option("--save", metavar="FILE", help="Write the experiment to this file, and run nothing."),
+]

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from harness.benchmark.engines import HERE
 from harness.cli import options
+from harness.cli.experiments import experiment_of
 from harness.cli.inputs import doing, open_results
-from harness.cli.options import RunOptions, refuse_typed
+from harness.cli.options import refuse_typed
 from harness.cli.output import echo, format_table
 from harness.cli.run import make_request
+from harness.config.experiment import Experiment
 from harness.utils.errors import BenchError
 from harness.utils.files import expanded
 from harness.utils.workspace import DEFAULT, Workspace
@@ -51,6 +53,7 @@ _HINT = "state both: --seed-deviation 5 --image-deviation 40; or run two models 
 
 def plan(
     context: typer.Context,
+    file: options.ExperimentArgument = None,
     models: options.RowsOption = "all",
     pretrained: options.PretrainedOption = None,
     cards: options.CardsOption = None,
@@ -115,12 +118,13 @@ def plan(
     """
     from harness.data.known_sizes import KNOWN_SIZES
 
-    given = RunOptions.of(context)
+    experiment = experiment_of(context, file)
+    data = experiment.data.annotations
     if detect is not None:
-        used = {"data", "images", "detect", "seed_deviation", "image_deviation", "workspace", "db"}
+        used = {"file", "data", "images", "detect", "seed_deviation", "image_deviation", "workspace", "db"}
         why = "not used by --detect, which is about scores alone"
         refuse_typed(context, sorted({*context.params} - used), why, "leave --detect or these out")
-        show_power(detect, seed_deviation, image_deviation, given)
+        show_power(detect, seed_deviation, image_deviation, experiment)
         return
     why, deviations = "what a difference is told from, but none is asked for", ("seed_deviation", "image_deviation")
     refuse_typed(context, deviations, why, "add --detect 1.0, for example")
@@ -145,7 +149,7 @@ def plan(
     console = Console(highlight=False)
     with Reporter(console) as reporter:
         with reporter.step("Loading torch"):
-            request = make_request(replace(given, jobs="1") if store else given, by_size=not here)
+            request = make_request(_one_by_one(experiment) if store else experiment, by_size=not here)
             from harness.benchmark.plan import resolve
             from harness.benchmark.preview import preview
             from harness.measure.environment import describe_environment
@@ -154,7 +158,7 @@ def plan(
         with reporter.step("Planning the runs"):
             asked = resolve(request, reporter)
             machine = None
-            if on == HERE and not store:
+            if experiment.execution.executor == HERE and not store:
                 machine = machine_of(describe_environment(asked.opening.device), "trained")
             planned = preview(request, asked, reporter, here=here, machine=machine)
         left = [spec for spec in planned.specs if spec.key not in planned.finished]
@@ -181,6 +185,11 @@ def plan(
             console.print(
                 f"{len(ended)} ended before and need their names: bench work {' '.join(ended)}", soft_wrap=True
             )
+
+
+def _one_by_one(experiment: Experiment) -> Experiment:
+    """The experiment with one job: what bench work executes is alone in its process."""
+    return experiment.model_copy(update={"execution": experiment.execution.model_copy(update={"jobs": 1})})
 
 
 def _row(model: str, budget: int) -> str:
@@ -298,29 +307,31 @@ def _rough(seconds: float) -> str:
     return f"{seconds:.0f} s"
 
 
-def _images_to_test(options: RunOptions) -> tuple[str, int]:
+def _images_to_test(experiment: Experiment) -> tuple[str, int]:
     """The name of `--data`, and how many images its test split has, by its known size or by its files."""
     from harness.data.dataset import SCENES
     from harness.data.known_sizes import KNOWN_SIZES
     from harness.data.scenes.dataset import ScenesConfig
 
-    if options.data == SCENES:  # whose known size counts both evaluated splits
+    if experiment.data.annotations == SCENES:  # whose known size counts both evaluated splits
         return SCENES, ScenesConfig().test
-    if options.data in KNOWN_SIZES:
-        return options.data, KNOWN_SIZES[options.data].test
-    if not expanded(options.data).exists():
+    if experiment.data.annotations in KNOWN_SIZES:
+        return experiment.data.annotations, KNOWN_SIZES[experiment.data.annotations].test
+    if not expanded(experiment.data.annotations).exists():
         hint = f"name a folder or file as for bench run, or one of: {', '.join(KNOWN_SIZES)}"
-        raise BenchError(f"--data {options.data} does not exist, and the sizes of this data set are unknown", hint)
-    dataset = _open_data(options)
+        raise BenchError(
+            f"--data {experiment.data.annotations} does not exist, and the sizes of this data set are unknown", hint
+        )
+    dataset = _open_data(experiment)
     return dataset.name, len(dataset.split(SPLIT))
 
 
-def _open_data(options: RunOptions) -> Dataset:
+def _open_data(experiment: Experiment) -> Dataset:
     from harness.data.dataset import open_dataset
 
-    cache = Workspace(options.workspace, options.db).cache
-    with doing(f"Reading {options.data}"):
-        return open_dataset(options.data, cache_dir=cache, images=options.images)
+    cache = Workspace(experiment.workspace, experiment.db).cache
+    with doing(f"Reading {experiment.data.annotations}"):
+        return open_dataset(experiment.data.annotations, cache_dir=cache, images=experiment.data.images)
 
 
 @dataclass(frozen=True)
@@ -332,19 +343,21 @@ class _StoredData:
     remark: str = ""
 
 
-def _stored_data(options: RunOptions, stored: Sequence[DatasetInfo]) -> _StoredData:
+def _stored_data(experiment: Experiment, stored: Sequence[DatasetInfo]) -> _StoredData:
     """The data set of the results that `--data` names, by its name there or by its files."""
     from harness.data.dataset import SCENES
 
     names = dict.fromkeys(dataset.name for dataset in stored)
-    if options.data in names or options.data == SCENES or not stored:
-        return _StoredData(options.data, options.data)
-    if not expanded(options.data).exists():
+    if experiment.data.annotations in names or experiment.data.annotations == SCENES or not stored:
+        return _StoredData(experiment.data.annotations, experiment.data.annotations)
+    if not expanded(experiment.data.annotations).exists():
         hint = f"write --data as reports name it: {', '.join(names)}" if names else _HINT
-        raise BenchError(f"--data {options.data} is neither data of the results database nor a file or folder", hint)
+        raise BenchError(
+            f"--data {experiment.data.annotations} is neither data of the results database nor a file or folder", hint
+        )
     from harness.benchmark.identity.signature import data_field
 
-    dataset = _open_data(options)
+    dataset = _open_data(experiment)
     fingerprint = data_field(dataset, ())
     for info in stored:
         if info.fingerprint == fingerprint or info.fingerprint.startswith(f"{fingerprint},"):
@@ -353,23 +366,23 @@ def _stored_data(options: RunOptions, stored: Sequence[DatasetInfo]) -> _StoredD
     return _StoredData(dataset.name, dataset.name, remark)
 
 
-def show_power(points: float, seed: float | None, image: float | None, options: RunOptions) -> None:
+def show_power(points: float, seed: float | None, image: float | None, experiment: Experiment) -> None:
     """Print what numbers of seeds detect, from deviations in points that are stated or, where None, stored."""
     from results.runs.planning import stored_variances
     from results.runs.reading import datasets
     from results.statistics.power import detectable, deviation_bounds, seed_deviation_over
 
     if seed is not None and image is not None:
-        name, images = _images_to_test(options)
+        name, images = _images_to_test(experiment)
         columns = {images: seed}
         sources = [f"Seeds deviate by {seed:g}, images by {image:g} points: as stated."]
     else:
         try:
-            store = open_results(options.workspace, options.db)
+            store = open_results(experiment.workspace, experiment.db)
         except BenchError as error:
             raise BenchError(str(error), _HINT) from error
         with store:
-            data = _stored_data(options, datasets(store))
+            data = _stored_data(experiment, datasets(store))
             stored = stored_variances(store, data.key, SPLIT)
         name = data.name
         if stored is None:

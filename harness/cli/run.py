@@ -13,12 +13,15 @@ import typer
 
 from harness.benchmark.engines import HERE, Resources, check_engine, choose_engine
 from harness.cli import options
-from harness.cli.inputs import Changes, chosen_features, find_tuned, number_of_jobs, refuse_undecodable
-from harness.cli.options import RunOptions
+from harness.cli.experiments import experiment_of
+from harness.cli.inputs import chosen_features, find_tuned
+from harness.cli.output import ForceOption, check_out, deliver, echo
+from harness.config.experiment import Experiment, write_experiment
 from harness.config.limits import MAX_COUNT, MAX_SEED
+from harness.config.load import load_preset
 from harness.training.launch import every_rank, in_every_process, is_launched, process_count
 from harness.utils.errors import BenchError
-from harness.utils.files import require_file, shortened
+from harness.utils.files import require_file
 from harness.utils.workspace import DEFAULT, Workspace
 
 if TYPE_CHECKING:
@@ -42,6 +45,9 @@ bench run --models all --seeds 5 --on ray:head:6379 --gpus-per-run 0.5
 
 def run(
     context: typer.Context,
+    file: options.ExperimentArgument = None,
+    save: options.SaveOption = None,
+    force: ForceOption = False,
     models: options.RowsOption = "all",
     pretrained: options.PretrainedOption = None,
     cards: options.CardsOption = None,
@@ -89,10 +95,16 @@ def run(
     """
     from harness.utils.progress import Reporter
 
-    given = RunOptions.of(context)
+    experiment = experiment_of(context, file)
+    if save is not None:
+        check_out(save, "--save", force=force, inputs=[file])
+        load_preset(experiment.preset, changes=experiment.changes)
+        deliver(write_experiment(experiment, save), save, "--save")
+        echo(f"experiment: {save}; run it with: bench run {save}")
+        return
     with Reporter() as reporter:
         with reporter.step("Loading torch"):
-            request = make_request(given)
+            request = make_request(experiment)
             from harness.benchmark.benchmark import run_benchmark
             from harness.benchmark.plan import choose_device
             from harness.benchmark.run_config import RunConfig
@@ -101,16 +113,16 @@ def run(
             from reports.text.summary import Summary
             from results import Store
         place, processes = request.workspace, request.execution.devices
-        if given.on != HERE:
+        if experiment.execution.executor != HERE:
             processes = 1  # each run's worker starts its own
         if processes > 1 and not is_launched():
-            chosen = choose_device(device)
+            chosen = choose_device(experiment.execution.device)
             request.execution.check(chosen)
             if chosen.type == "cpu":
                 _check_cores(processes)
 
         def show_runs(services: Services, specs: Sequence[RunSpec]) -> None:
-            elsewhere = given.on != HERE or RunConfig.of(specs[0]).execution.jobs > 1
+            elsewhere = experiment.execution.executor != HERE or RunConfig.of(specs[0]).execution.jobs > 1
             names = {spec.key: name_of(spec) for spec in specs}
             reporter.show(RunPanel(services.store, names, elsewhere=elsewhere, rerun=request.rerun))
 
@@ -140,102 +152,105 @@ def _check_cores(processes: int) -> None:
         raise BenchError(why, f"write --devices {cores}")
 
 
-def make_request(options: RunOptions, *, by_size: bool = False, tuning: bool = False) -> Request:
-    """The request of these options, of trials if it is for `tuning`; imports torch once the options are known to agree.
+def make_request(experiment: Experiment, *, by_size: bool = False, tuning: bool = False) -> Request:
+    """The request of an experiment, of trials if it is for `tuning`; imports torch once its fields are known to agree.
 
-    With `by_size`, of the data only the sizes are known, so that no options of features are looked at.
+    With `by_size`, of the data only the sizes are known, so that features are not looked at.
     """
     from harness.config.features import FeatureConfig
-    from harness.config.load import load_preset
     from harness.utils.plugins import absolute_plugins, load_plugins
 
-    refuse_undecodable(options)
-    changes = Changes.of(options.change or ())
-    settings = load_preset(options.preset, changes.preset)
-    features = FeatureConfig() if by_size else chosen_features(options, settings, changes.features)
-    at_once = number_of_jobs(options.jobs)
-    seeds = options.seeds or settings.seeds
-    more_metrics = options.more_metrics or any((options.clip, options.bert, options.instances))
-    for path in options.instances or ():
-        require_file(path, "--instances", "give COCO's instances_*.json")
-    if options.first_seed + seeds - 1 > MAX_SEED:
+    preset = load_preset(experiment.preset, changes=experiment.changes)
+    features = FeatureConfig() if by_size else chosen_features(experiment, preset)
+    check_budgets(experiment.budgets, preset)
+    seeds = experiment.seeds or preset.seeds
+    if experiment.first_seed + seeds - 1 > MAX_SEED:
         why = f"leaves no room for {seeds} seeds up to {MAX_SEED}"
-        raise BenchError(f"--first-seed {options.first_seed} {why}", "begin lower: --first-seed 1000")
-    processes = process_count(options.devices)
-    if options.on != HERE and is_launched():
+        raise BenchError(f"--first-seed {experiment.first_seed} {why}", "begin lower: --first-seed 1000")
+    execution = experiment.execution
+    processes = process_count(execution.devices)
+    if execution.executor != HERE and is_launched():
         raise BenchError(
-            f"--on {options.on}, but this is one of {processes} processes that were started together",
+            f"--on {execution.executor}, but this is one of {processes} processes that were started together",
             "start one process, with --devices where several devices are to train each model",
         )
-    per_run = {name: getattr(options, f"{name}_per_run") for name in ("cpus", "gpus", "memory", "hours")}
-    given = {f"--{name}-per-run": value for name, value in per_run.items()}
-    check_engine(options.on, given, processes, tuning=tuning)
-    load_plugins(options.plugin)
+    per_run = {
+        f"--{name}-per-run": getattr(execution, f"{name}_per_run") for name in ("cpus", "gpus", "memory", "hours")
+    }
+    check_engine(execution.executor, per_run, processes, tuning=tuning)
+    load_plugins(experiment.plugins)
     if tuning:
         from harness.benchmark.tune.study import require_optuna
 
         require_optuna()
-    if options.log:
+    if execution.log:
         from harness.training.trackers import check_trackers
 
-        check_trackers(options.log)
+        check_trackers(execution.log)
 
     from harness.benchmark.hub_model import hub_options
     from harness.benchmark.identity.sources import plugin_digests
     from harness.benchmark.plan import Request
     from harness.benchmark.pretrained import parse_places
-    from harness.config.execution import ExecutionConfig
-    from harness.config.model_patterns import split_patterns
+    from harness.config.execution import AUTO, ExecutionConfig
     from harness.metrics.more.measure import MoreSettings
 
-    place = Workspace(options.workspace, options.db)
-    place.check_name()
-    cpus, hours = options.cpus_per_run or float(processes), options.hours_per_run or 24.0
-    resources = Resources(cpus, options.gpus_per_run, options.memory_per_run, hours)
-    plugins, trackers = absolute_plugins(options.plugin), tuple(options.log or ())
-    execution = ExecutionConfig(processes, at_once, plugins, trackers, plugin_digests(), changes.accept_mixed)
+    workspace = Workspace(experiment.workspace, experiment.db)
+    workspace.check_name()
+    at_once = AUTO if execution.jobs == "auto" else int(execution.jobs)
+    resources = Resources(
+        execution.cpus_per_run or float(processes),
+        execution.gpus_per_run,
+        execution.memory_per_run,
+        execution.hours_per_run or 24.0,
+    )
+    metrics = experiment.metrics
+    for path in metrics.instances:
+        require_file(path, "--instances", "give COCO's instances_*.json")
     return Request(
-        models=split_patterns(options.models),
-        data=options.data,
-        preset=settings,
-        workspace=place,
-        images=options.images,
+        models=experiment.models,
+        data=experiment.data.annotations,
+        preset=preset,
+        workspace=workspace,
+        images=experiment.data.images,
         features=features,
         seeds=seeds,
-        first_seed=options.first_seed,
-        budgets=_budgets(options.budgets, settings),
-        device=options.device,
-        precision=options.precision,
-        skip_bad_images=options.skip_bad_images,
-        rerun=options.reuse == "none",
-        accept_code_changes=options.reuse == "any",
-        execution=execution,
-        pretrained=parse_places(tuple(options.pretrained or ())),
-        hub=hub_options(options.hub or ()),
-        more=MoreSettings.parse(options.clip, options.bert, options.instances or ()) if more_metrics else None,
-        tuned=find_tuned(place, options.tuned or ()),
-        cards=options.cards,
-        allow_subset=options.allow_subset,
-        engine=choose_engine(options.on, resources, at_once),
+        first_seed=experiment.first_seed,
+        budgets=experiment.budgets,
+        device=execution.device,
+        precision=experiment.precision,
+        skip_bad_images=experiment.data.skip_bad_images,
+        rerun=experiment.reuse == "none",
+        accept_code_changes=experiment.reuse == "any",
+        execution=ExecutionConfig(
+            devices=processes,
+            jobs=at_once,
+            plugins=absolute_plugins(experiment.plugins),
+            log=execution.log,
+            digests=plugin_digests(),
+            accept_mixed=experiment.accept_mixed,
+        ),
+        pretrained=parse_places(tuple(f"{model}={where}" for model, where in experiment.pretrained.items())),
+        hub=hub_options([f"{name}={value}" for name, value in experiment.hub.items()]),
+        more=MoreSettings.parse(metrics.clip, metrics.bert, metrics.instances) if metrics.any else None,
+        tuned=find_tuned(workspace, experiment.tuned),
+        cards=experiment.cards,
+        allow_subset=experiment.allow_subset,
+        engine=choose_engine(execution.executor, resources, at_once),
     )
 
 
-def _budgets(given: str, preset: Preset) -> tuple[int, ...]:
-    """The budgets of `--budgets`; BenchError where they are no ladder, or none for this preset."""
-    words = [word.strip() for word in given.split(",")]
-    budgets = [int(word) for word in words if word.isascii() and word.isdecimal() and len(word) <= len(str(MAX_COUNT))]
-    if len(budgets) < len(words) or min(budgets) < 1 or budgets != sorted(set(budgets)):
-        hint = "name multiples of the preset's epochs: --budgets 1,2,4"
-        raise BenchError(f"--budgets {shortened(given)!r} is no list of ascending whole numbers from 1 on", hint)
+def check_budgets(budgets: Sequence[int], preset: Preset) -> None:
+    """BenchError where a preset cannot be trained under these budgets."""
     stages = preset.schedule.stages
-    if budgets != [1] and len(stages) > 1:
+    text = ",".join(map(str, budgets))
+    if tuple(budgets) != (1,) and len(stages) > 1:
         raise BenchError(
-            f"--budgets {given}: the preset {preset.name!r} has {len(stages)} stages, and a budget is of one alone",
+            f"--budgets {text}: the preset {preset.name!r} has {len(stages)} stages, and a budget is of one alone",
             f"keep one of them: --set 'stages=[{stages[0].name}]'",
         )
     if budgets[-1] * stages[0].epochs > MAX_COUNT:
-        raise BenchError(f"--budgets {given}: more than {MAX_COUNT:,} epochs", "name smaller ones: --budgets 1,2,4")
-    return tuple(budgets)
+        raise BenchError(f"--budgets {text}: more than {MAX_COUNT:,} epochs", "name smaller ones: --budgets 1,2,4")
 
 
 COMMAND = in_every_process(run)

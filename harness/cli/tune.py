@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import typer
 
 from harness.benchmark.engines import HERE
 from harness.cli import options
-from harness.cli.options import RunOptions
+from harness.cli.experiments import experiment_of
 from harness.cli.output import ForceOption, check_out, deliver, echo
 from harness.cli.run import make_request
 from harness.utils.workspace import DEFAULT
@@ -34,6 +35,7 @@ _ENDS = {"finished": "", "pruned": "pruned", "failed": "diverged"}
 
 def tune(
     context: typer.Context,
+    file: options.ExperimentArgument = None,
     models: options.ModelsOption = "all",
     on: Annotated[
         str, typer.Option("--on", metavar="WHERE", help="Where trials are trained: here or ray[:HOST:PORT].")
@@ -83,10 +85,11 @@ def tune(
     """
     from harness.utils.progress import Reporter
 
-    check_out(export, "--export", force=force)
+    check_out(export, "--export", force=force, inputs=[file])
+    experiment = experiment_of(context, file)
     with Reporter() as reporter:
         with reporter.step("Loading torch"):
-            request = make_request(RunOptions.of(context), tuning=True)
+            request = make_request(experiment, tuning=True)
             from harness.benchmark.tune import tune as tuning
             from harness.config.tuning import WIDTHS, SearchSpace
         space = SearchSpace(width=WIDTHS if tune_width else (), stage=stage)
@@ -95,8 +98,11 @@ def tune(
     for name, error in tuned.errors.items():
         echo(f"{name} failed: {error}", err=True)
     if export is not None and tuned.done:
-        words = ["bench", "tune", "--models", models, "--trials", f"{trials}", "--preset", preset]
-        words += [word for setting in change or () for word in ("--set", setting)]
+        words = ["bench", "tune", "--models", ",".join(experiment.models), "--trials", f"{trials}"]
+        words += ["--preset", experiment.preset]
+        words += [
+            word for name, value in experiment.changes.items() for word in ("--set", f"{name}={json.dumps(value)}")
+        ]
         words += ["--tune-width"] if tune_width else []
         words += ["--stage", stage] if stage else []
         deliver(tuning.exported(tuned, shlex.join(words)), export, "--export")

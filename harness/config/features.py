@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from harness.config.limits import MAX_SIDE
 from harness.config.schedule import Strict
@@ -81,6 +81,16 @@ class FeatureConfig(Strict):
     graphs: GraphConfig | None = None
     sentence_graphs: Path | None = None
 
+    @field_validator("regions", mode="before")
+    @classmethod
+    def _parse_regions(cls, regions: object) -> object:
+        return region_config(regions) if isinstance(regions, str) else regions
+
+    @field_validator("graphs", mode="before")
+    @classmethod
+    def _parse_graphs(cls, graphs: object) -> object:
+        return parse_graphs(graphs) if isinstance(graphs, str) else graphs
+
     def resolved(self) -> FeatureConfig:
         """The same configuration with absolute paths."""
         changed: dict[str, object] = {
@@ -145,23 +155,31 @@ def region_config(source: str | None, keep: str = "all") -> RegionConfig | None:
 
 
 def graph_config(source: str | None, regions: RegionConfig | None = None) -> GraphConfig | None:
-    """A `GraphConfig` from command-line values; None for no graphs.
-
-    `source` is a file, or `scenes`, with settings behind a colon: `scenes:noise=0.3,seed=1`. BenchError for unknown
-    ones, no regions, or regions whose places in the graph would be lost.
-    """
+    """A `GraphConfig` of a text as `parse_graphs` takes it, for these regions; None for no graphs."""
     if source is None:
         return None
+    graphs = parse_graphs(source)
+    check_graph_regions(graphs, regions)
+    return graphs
+
+
+def check_graph_regions(graphs: GraphConfig, regions: RegionConfig | None) -> None:
+    """BenchError for no regions, or regions whose places in the graph would be lost."""
     if regions is None:
-        raise BenchError(f"--graphs {source} needs --regions: objects are regions", "add --regions boxes")
+        raise BenchError(f"--graphs {graphs.source} needs --regions: objects are regions", "add --regions boxes")
     if regions.limits is not None and not regions.as_listed:
         raise BenchError(
-            f"--graphs {source}: with --region-count {regions.keep} objects would no longer be the regions in order",
+            f"--graphs {graphs.source}: with --region-count {regions.keep} objects would no longer be the regions in "
+            "order",
             "leave --region-count out, or keep the first ones: --region-count first:36",
         )
-    name, colon, rest = source.partition(":")
+
+
+def parse_graphs(text: str) -> GraphConfig:
+    """Scene graphs of a text: a file, or `scenes`, with settings behind a colon: `scenes:noise=0.3,seed=1`."""
+    name, colon, rest = text.partition(":")
     pairs = [part.partition("=")[::2] for part in rest.split(",")] if name == "scenes" and colon else []
-    content: dict[str, object] = {"source": "scenes" if name == "scenes" else expanded(source)}
+    content: dict[str, object] = {"source": "scenes" if name == "scenes" else expanded(text)}
     try:
         if any(setting not in {"noise", "seed"} for setting, _ in pairs):
             raise ValueError("unknown setting")
@@ -169,6 +187,6 @@ def graph_config(source: str | None, regions: RegionConfig | None = None) -> Gra
         return GraphConfig.model_validate(content)
     except ValueError as error:  # pydantic's is one
         raise BenchError(
-            f"--graphs {shortened(source)!r} cannot be understood",
+            f"--graphs {shortened(text)!r} cannot be understood",
             "write scenes, scenes:noise=0.3, scenes:noise=0.3,seed=1 or a file; noise is between 0 and 1",
         ) from error

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 from pydantic import BaseModel, ValidationError
 
@@ -21,7 +21,6 @@ from results.files import read_text
 if TYPE_CHECKING:
     from results.comparison.pairs import PrintedPair
 
-Strict_T = TypeVar("Strict_T", bound=BaseModel)
 _LONGEST_PAIRS: Final = 200_000  # characters of a file
 _MEANT: Final = {
     **dict.fromkeys(("lr", "learning_rate", "max_lr", "learningrate"), "peak"),
@@ -68,8 +67,8 @@ def preset_summaries() -> dict[str, str]:
     return {name: str(load_shipped(first)["summary"]) for name, first in firsts.items()}
 
 
-def load_preset(name: str, overrides: tuple[str, ...] = ()) -> Preset:
-    """Read a preset, embed its schedule, and apply `KEY.PATH=VALUE` overrides.
+def load_preset(name: str, overrides: tuple[str, ...] = (), changes: Mapping[str, Any] | None = None) -> Preset:
+    """Read a preset, embed its schedule, and apply `KEY.PATH=VALUE` overrides, then values by `KEY.PATH`.
 
     These are for example `schedule.stages.0.epochs=3` or `size.d_model=256`; values are read as YAML. `stages=[xe]`
     keeps the named stages of the schedule alone, whatever the order. BenchError for an unknown preset, key or value.
@@ -82,6 +81,8 @@ def load_preset(name: str, overrides: tuple[str, ...] = ()) -> Preset:
     content["name"] = name
     for override in overrides:
         _apply(content, override)
+    for path, value in (changes or {}).items():
+        _set(content, path, value, f"{path}={canonical_json(value)}")
     _keep_stages(content)
     try:
         preset = Preset.model_validate(content)
@@ -168,9 +169,13 @@ def _apply(content: dict[str, Any], override: str) -> None:
         raise BenchError(
             f"--set {shortened(override)!r} has no '='", "write --set KEY.PATH=VALUE, as in --set size.d_model=256"
         )
+    _set(content, path, parse_yaml_value(override, text), override)
+
+
+def _set(content: dict[str, Any], path: str, value: Any, override: str) -> None:
+    """Set a value at a dotted path; BenchError that names the `override` where there is no such place."""
     *parents, last = path.split(".")
     node: Any = content
-    value = parse_yaml_value(override, text)
     try:
         for part in parents:
             node = node[_place(part)] if isinstance(node, list) else node.setdefault(part, {})
@@ -181,23 +186,6 @@ def _apply(content: dict[str, Any], override: str) -> None:
     except (AttributeError, IndexError, TypeError, ValueError) as error:
         raise BenchError(
             f"--set {shortened(override)!r}: no such setting", f"write --set KEY.PATH=VALUE, as in --set {_ANY_SETTING}"
-        ) from error
-
-
-def change_settings(settings: Strict_T, changes: Iterable[str], name: str) -> Strict_T:
-    """Apply `KEY.PATH=VALUE` changes to settings that `name` stands for; BenchError for an unknown key or value."""
-    content = settings.model_dump(mode="python")
-    for change in changes:
-        _apply(content, change)
-    try:
-        return type(settings).model_validate(content)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join((name, *map(str, first["loc"])))
-        message = first["msg"].removeprefix("Value error, ")
-        raise BenchError(
-            f"--set {shortened(where)}: {message[:1].lower()}{message[1:]}",
-            f"known settings: {', '.join(f'{name}.{setting}' for setting in type(settings).model_fields)}",
         ) from error
 
 

@@ -23,7 +23,7 @@ ONLY_PARSED = {
     r"--preset sgae-paper": "a paper's schedule, hours of a GPU",
     r"--preset quick-sentences": "three stages, minutes",
     r" coco/dataset_coco": "public data from the network",
-    r"flickr8k_run": "Flickr8k, minutes of a GPU",
+    r"flickr8k_run|flickr8k.yaml": "Flickr8k, minutes of a GPU",
     r"baselines/": "a database of the repository, which other tests read",
     r"scenes_run|scenes_report": "all models under four budgets, hours of two cores",
     r"coco_released|coco_run": "captions and references from the network",

@@ -70,6 +70,7 @@ LEGAL = {
     "plan --db": {"number", "text"},  # bench run would make it
     "plan --regions": {"path"},  # what it holds is looked at with the pictures
     "plan --workspace": {"number", "text", "path"},
+    "run --save": {"number", "text"},
     "report --images": {"path"},
     "report --out": {"number", "text", "path"},
 }
@@ -93,7 +94,8 @@ def placed(path: str, values: Mapping[str, str]) -> list[str]:
         value = values.get(parameter.name)
         if parameter.param_type_name == "argument":
             if value is not None:
-                words[place : place + 1] = [value]
+                given = place < len(words) and not words[place].startswith("-")
+                words[place : place + given] = [value]
             place += 1
         elif value is not None:
             given = next((at for at, word in enumerate(words) if word in parameter.opts), len(words))

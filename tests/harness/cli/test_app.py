@@ -54,7 +54,7 @@ def test_help_says_of_each_command_what_it_says_itself_and_imports_none(tmp_path
 
 def test_the_help_of_run_is_in_panels() -> None:
     shown = bench("run", "--help", env={"COLUMNS": "100"}).output
-    assert shown.count("╭─") == 6, "five panels of options beside the usual ones"
+    assert shown.count("╭─") == 7, "the file, the usual options, and five panels of others"
     assert {each.opts[0] for each in get_group(command_line()).commands["run"].params} <= {*re.split(r"[\s,]+", shown)}
 
 

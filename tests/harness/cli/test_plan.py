@@ -13,8 +13,8 @@ from sqlalchemy import update
 
 from harness.benchmark.identity.signature import data_field, training_fields
 from harness.cli.inputs import chosen_features
-from harness.cli.options import RunOptions
 from harness.cli.plan import SEEDS
+from harness.config.experiment import Experiment
 from harness.config.load import load_preset
 from harness.data.karpathy import read_karpathy
 from harness.measure.environment import describe_environment
@@ -50,7 +50,8 @@ def options(command: str) -> dict[str, Any]:
 def test_every_option_of_run_is_one_of_plan() -> None:
     planned, run = options("plan"), options("run")
     assert len(run) > 30
-    assert {name: planned[name] for name in run} == run
+    own = {"save", "force"}
+    assert {name: planned[name] for name in run.keys() - own} == {name: run[name] for name in run.keys() - own}
     assert planned.keys() - run.keys() == {"store", "detect", "seed_deviation", "image_deviation"}
 
 
@@ -329,9 +330,10 @@ def test_options_that_do_not_fit_are_refused(words: str, told: str) -> None:
         bench_or_raise("plan", *words.split())
 
 
-def features(data: str = "scenes", preset: str = "quick", **named: Any) -> tuple[str, bool]:
+def features(preset: str = "quick", **fields: Any) -> tuple[str, bool]:
     """The backbone, and whether models see regions."""
-    chosen = chosen_features(RunOptions(data=data, **named), load_preset(preset))
+    experiment = Experiment.model_validate({"features": fields} if fields else {})
+    chosen = chosen_features(experiment, load_preset(preset))
     return chosen.backbone, chosen.regions is not None
 
 
@@ -346,7 +348,7 @@ def test_default_preset_shows_objects_of_the_embedded_data() -> None:
         ({"backbone": "filterbank"}, ("filterbank", False)),
         ({"regions": "boxes"}, ("filterbank", True)),
         ({"image_size": 96}, ("filterbank", False)),
-        ({"backbone_option": ["grid=4"]}, ("filterbank", False)),
+        ({"options": {"grid": "4"}}, ("filterbank", False)),
     ],
 )
 def test_options_of_features_replace_all_that_the_preset_names(
@@ -357,9 +359,12 @@ def test_options_of_features_replace_all_that_the_preset_names(
 
 def test_other_data_ask_for_a_backbone_as_ever(tmp_path: Path) -> None:
     (tmp_path / "dataset.json").touch()
+    data = {"annotations": str(tmp_path)}
     with pytest.raises(BenchError, match="needs a backbone"):
-        features(data=str(tmp_path))
-    assert features(data=str(tmp_path), backbone="resnet18") == ("resnet18", False)
+        chosen_features(Experiment.model_validate({"data": data}), load_preset("quick"))
+    named = Experiment.model_validate({"data": data, "features": {"backbone": "resnet18"}})
+    chosen = chosen_features(named, load_preset("quick"))
+    assert (chosen.backbone, chosen.regions) == ("resnet18", None)
 
 
 def test_one_image_validates_nothing(draw_scenes: DrawScenes, tmp_path: Path) -> None:

@@ -1,0 +1,167 @@
+"""From an experiment's file and the options that were typed to an `Experiment`: an option goes before the file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import typer
+
+from harness.config.experiment import Experiment, change_content, read_experiment, validate_experiment
+from harness.config.features import region_config
+from harness.config.limits import MAX_COUNT
+from harness.utils.errors import BenchError
+from harness.utils.files import require_utf8, shortened
+
+
+def experiment_of(context: typer.Context, file: Path | None) -> Experiment:
+    """The experiment of a command's file, if any, and of its typed options.
+
+    Environment variables stand behind the file, and the file behind what was typed.
+    """
+    content: dict[str, Any] = {}
+    for name, value in _options(context, "ENVIRONMENT").items():
+        place, read = _FIELDS[name]
+        _put(content, place, read(value))
+    if file is not None:
+        content = _merged(content, read_experiment(file))
+    typed = _options(context, "COMMANDLINE")
+    _refuse_undecodable(typed)
+    for name, value in typed.items():
+        if name in _FIELDS:
+            place, read = _FIELDS[name]
+            _put(content, place, read(value))
+    if {"regions", "region_count"} & typed.keys():
+        _put(content, "features.regions", _regions(content, typed))
+    change_content(content, tuple(typed.get("change") or ()))
+    return validate_experiment(content, str(file) if file is not None else "the options")
+
+
+def _options(context: typer.Context, wanted: Literal["COMMANDLINE", "ENVIRONMENT"]) -> dict[str, Any]:
+    """The values of a command's options that come from the command line, or from environment variables."""
+    options = {}
+    for name, value in context.params.items():
+        source = context.get_parameter_source(name)
+        if value is not None and source is not None and source.name == wanted:
+            options[name] = value
+    return options
+
+
+def _merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested values of both; where both have one, that of the other."""
+    merged = dict(one)
+    for name, value in other.items():
+        both = isinstance(value, dict) and isinstance(merged.get(name), dict)
+        merged[name] = _merged(merged[name], value) if both else value
+    return merged
+
+
+def _refuse_undecodable(typed: Mapping[str, Any]) -> None:
+    """BenchError where a value is no text in UTF-8: an experiment is stored as text."""
+    for option, value in typed.items():
+        for part in value if isinstance(value, list) else [value]:
+            if isinstance(part, str | Path):
+                require_utf8(Path(part), f"--{option.replace('_', '-')}", "runs are stored as text: give another")
+
+
+def _put(content: dict[str, Any], place: str, value: Any) -> None:
+    *parents, last = place.split(".")
+    node = content
+    for part in parents:
+        inner = node.get(part)
+        if not isinstance(inner, dict):
+            inner = node[part] = {}
+        node = inner
+    node[last] = value
+
+
+def _regions(content: Mapping[str, Any], typed: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The regions of `--regions` and `--region-count`; what was not typed is the file's."""
+    stored = (content.get("features") or {}).get("regions") or {}
+    if isinstance(stored, str):
+        stored = {"source": stored}
+    source = typed.get("regions", stored.get("source"))
+    keep = typed.get("region_count", stored.get("keep", "all"))
+    regions = region_config(source, keep)
+    return None if regions is None else {**stored, "source": regions.source, "keep": regions.keep}
+
+
+def _pairs(option: str) -> Callable[[Sequence[str]], dict[str, str]]:
+    """What reads `KEY=VALUE` of an option that may be repeated."""
+
+    def read(texts: Sequence[str]) -> dict[str, str]:
+        pairs: dict[str, str] = {}
+        for text in texts:
+            key, equals, value = text.partition("=")
+            if not equals or not value:
+                raise BenchError(f"{option} {shortened(text)!r} has no '='", f"write {option} KEY=VALUE")
+            pairs[key.strip()] = value
+        return pairs
+
+    return read
+
+
+def _budgets(text: str) -> tuple[int, ...]:
+    words = [word.strip() for word in text.split(",")]
+    budgets = [int(word) for word in words if word.isascii() and word.isdecimal() and len(word) <= len(str(MAX_COUNT))]
+    if len(budgets) < len(words) or min(budgets) < 1 or budgets != sorted(set(budgets)):
+        hint = "name multiples of the preset's epochs: --budgets 1,2,4"
+        raise BenchError(f"--budgets {shortened(text)!r} is no list of ascending whole numbers from 1 on", hint)
+    return tuple(budgets)
+
+
+def _jobs(text: str) -> str | int:
+    from harness.cli.inputs import number_of_jobs
+
+    return "auto" if text == "auto" else number_of_jobs(text)
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _weights(path: Path) -> str:
+    return str(path)
+
+
+_FIELDS: Final[Mapping[str, tuple[str, Callable[[Any], Any]]]] = {
+    "models": ("models", _same),
+    "pretrained": ("pretrained", _pairs("--pretrained")),
+    "hub": ("hub", _pairs("--hub")),
+    "cards": ("cards", _same),
+    "allow_subset": ("allow_subset", _same),
+    "plugin": ("plugins", tuple),
+    "data": ("data.annotations", _same),
+    "images": ("data.images", _same),
+    "skip_bad_images": ("data.skip_bad_images", _same),
+    "backbone": ("features.backbone", _same),
+    "backbone_weights": ("features.weights", _weights),
+    "backbone_option": ("features.options", _pairs("--backbone-option")),
+    "image_size": ("features.image_size", _same),
+    "normalisation": ("features.normalisation", _same),
+    "graphs": ("features.graphs", _same),
+    "preset": ("preset", _same),
+    "seeds": ("seeds", _same),
+    "first_seed": ("first_seed", _same),
+    "budgets": ("budgets", _budgets),
+    "tuned": ("tuned", tuple),
+    "precision": ("precision", _same),
+    "more_metrics": ("metrics.more", _same),
+    "clip": ("metrics.clip", _same),
+    "bert": ("metrics.bert", _same),
+    "instances": ("metrics.instances", tuple),
+    "reuse": ("reuse", _same),
+    "device": ("execution.device", _same),
+    "devices": ("execution.devices", _same),
+    "jobs": ("execution.jobs", _jobs),
+    "on": ("execution.executor", _same),
+    "cpus_per_run": ("execution.cpus_per_run", _same),
+    "gpus_per_run": ("execution.gpus_per_run", _same),
+    "memory_per_run": ("execution.memory_per_run", _same),
+    "hours_per_run": ("execution.hours_per_run", _same),
+    "log": ("execution.log", tuple),
+    "workspace": ("workspace", _same),
+    "db": ("db", _same),
+}
+"""By parameter, the field of the experiment that its option sets, and how its value is read."""

@@ -1,0 +1,264 @@
+"""What a user asks for: models, data, training and where it runs; a YAML file, options, or both.
+
+data: {annotations: dataset_flickr8k.json.gz, images: flickr8k/images}
+features: {backbone: tf_efficientnet_lite2, weights: lite2.safetensors, image_size: 320, regions: windows:7}
+models: [transformer_base, expansionnet_v2, blind, human]
+preset: flickr8k
+seeds: 5
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import yaml
+from pydantic import ConfigDict, Field, ValidationError, field_validator
+
+from harness.config.features import FeatureConfig
+from harness.config.limits import MAX_COUNT, MAX_HOURS, MAX_MEMORY_GB, MAX_PROCESSES, MAX_SEED, MAX_SEEDS
+from harness.config.schedule import Strict
+from harness.utils.errors import BenchError
+from harness.utils.files import expanded, reason, shortened
+from harness.utils.yaml_value import load_bounded, parse_yaml_value
+from results.files import read_text
+
+LONGEST = 200_000  # characters of a file
+DEFAULT_PRESET = "quick"
+Setting = str | int | float | bool | None | list[Any] | dict[str, Any]
+
+
+class DataChoice(Strict):
+    """The data set: 'scenes', a Karpathy folder or its JSON file, and where its pictures lie."""
+
+    annotations: str = "scenes"
+    images: Path | None = None
+    skip_bad_images: bool = False
+
+
+class MetricChoice(Strict):
+    """Further metrics: `more` are those that need nothing, the others are named by what they need."""
+
+    more: bool = False
+    clip: str | None = None
+    bert: str | None = None
+    instances: tuple[Path, ...] = ()
+
+    @property
+    def any(self) -> bool:
+        """Whether any further metric is computed."""
+        return self.more or self.clip is not None or self.bert is not None or bool(self.instances)
+
+
+class ExecutionChoice(Strict):
+    """Where and how runs are executed; nothing here changes what they give."""
+
+    device: str = "auto"
+    devices: int | None = Field(None, ge=1, le=MAX_PROCESSES)
+    jobs: Literal["auto"] | int = "auto"
+    executor: str = "here"
+    cpus_per_run: float | None = Field(None, ge=0.01, le=MAX_PROCESSES)
+    gpus_per_run: float | None = Field(None, ge=0, le=MAX_PROCESSES)
+    memory_per_run: float | None = Field(None, ge=0.1, le=MAX_MEMORY_GB)
+    hours_per_run: float | None = Field(None, ge=0.1, le=MAX_HOURS)
+    log: tuple[str, ...] = ()
+
+    @field_validator("jobs")
+    @classmethod
+    def _check_jobs(cls, jobs: Literal["auto"] | int) -> Literal["auto"] | int:
+        if jobs != "auto" and not 1 <= int(jobs) <= MAX_PROCESSES:
+            raise ValueError(f"must be a positive integer, {MAX_PROCESSES} at most, or auto")
+        return jobs
+
+
+class Experiment(Strict):
+    """What `bench run`, `bench plan` and `bench tune` are asked for.
+
+    Attributes:
+        models: names, globs and `all`; `hf:NAME`, `captions:FILE` and `ensemble:MODEL:SEEDS`.
+        features: what models see; None for what the preset says, on the embedded data.
+        set: changes of the preset by dotted name, as `size.d_model: 128`.
+        seeds: trainings of each model; None for the preset's number.
+        budgets: multiples of the preset's epochs, ascending.
+        tuned: `workspace`, or files of `bench tune --export`.
+        plugins: modules or files that register models.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, populate_by_name=True)
+    models: tuple[str, ...] = ("all",)
+    pretrained: dict[str, str] = Field(default_factory=dict)
+    hub: dict[str, str] = Field(default_factory=dict)
+    cards: Path | None = None
+    allow_subset: bool = False
+    plugins: tuple[str, ...] = ()
+    data: DataChoice = DataChoice()
+    features: FeatureConfig | None = None
+    preset: str = DEFAULT_PRESET
+    changes: dict[str, Setting] = Field(default_factory=dict, alias="set")
+    seeds: int | None = Field(None, ge=1, le=MAX_SEEDS)
+    first_seed: int = Field(0, ge=0, le=MAX_SEED)
+    budgets: tuple[int, ...] = (1,)
+    tuned: tuple[str, ...] = ()
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    metrics: MetricChoice = MetricChoice()
+    reuse: Literal["same", "any", "none"] = "same"
+    accept_mixed: bool = False
+    execution: ExecutionChoice = ExecutionChoice()
+    workspace: Path = Path("workspace")
+    db: str | None = None
+
+    @field_validator("models", mode="before")
+    @classmethod
+    def _split_models(cls, models: object) -> object:
+        return tuple(part.strip() for part in models.split(",") if part.strip()) if isinstance(models, str) else models
+
+    @field_validator("data", mode="before")
+    @classmethod
+    def _name_data(cls, data: object) -> object:
+        return {"annotations": data} if isinstance(data, str) else data
+
+    @field_validator("budgets", mode="before")
+    @classmethod
+    def _list_budgets(cls, budgets: object) -> object:
+        return (budgets,) if isinstance(budgets, int) else budgets
+
+    @field_validator("budgets")
+    @classmethod
+    def _order_budgets(cls, budgets: tuple[int, ...]) -> tuple[int, ...]:
+        if not budgets or budgets[0] < 1 or list(budgets) != sorted(set(budgets)) or budgets[-1] > MAX_COUNT:
+            raise ValueError("must be ascending whole numbers from 1 on, such as 1,2,4")
+        return budgets
+
+
+def read_experiment(path: Path) -> dict[str, Any]:
+    """The content of an experiment's file; paths relative to its folder become absolute. BenchError if it is none."""
+    try:
+        content = load_bounded(read_text(path), longest=LONGEST)
+    except (OSError, ValueError) as error:
+        hint = (
+            "name a YAML file"
+            if path.suffix
+            else f"name a YAML file; models are named by --models {shortened(str(path))}"
+        )
+        raise BenchError(f"the experiment {path} cannot be read: {reason(error)}", hint) from error
+    if not isinstance(content, dict) or not all(isinstance(name, str) for name in content):
+        raise BenchError(f"the experiment {path} is no mapping of names to values", "begin with: models: [updown]")
+    if isinstance(content.get("data"), str):
+        content["data"] = {"annotations": content["data"]}
+    _map_paths(content, partial(_absolute, folder=path.absolute().parent))
+    return content
+
+
+def validate_experiment(content: Mapping[str, Any], source: str) -> Experiment:
+    """An experiment of its fields' values; BenchError that names the field, and the nearest known one."""
+    try:
+        return Experiment.model_validate(dict(content))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        message = first["msg"].removeprefix("Value error, ")
+        hint = f"{source}: see docs/experiments.md"
+        if first["type"] == "extra_forbidden":
+            message = "there is no such field"
+            near = difflib.get_close_matches(str(first["loc"][-1]), list(_field_names(first["loc"][:-1])), n=2)
+            hint = f"did you mean {' or '.join(near)}?" if near else f"fields: {', '.join(_field_names(()))}"
+        raise BenchError(f"{source}: {shortened(where)}: {message[:1].lower()}{message[1:]}", hint) from error
+
+
+def change_content(content: dict[str, Any], changes: Iterable[str]) -> None:
+    """Apply `NAME=VALUE` of `--set`: of the experiment where it has such a field, else of the preset."""
+    for change in changes:
+        path, equals, text = change.partition("=")
+        if not equals:
+            raise BenchError(f"--set {shortened(change)!r} has no '='", "write --set KEY.PATH=VALUE")
+        value = parse_yaml_value(change, text)
+        first, *rest = path.split(".")
+        if first not in _field_names(()):
+            content.setdefault("set", {})[path] = value
+            continue
+        node = content
+        for part in (first, *rest)[:-1]:
+            inner = node.get(part)
+            if not isinstance(inner, dict):
+                inner = node[part] = {}
+            node = inner
+        node[(first, *rest)[-1]] = value
+
+
+def write_experiment(experiment: Experiment, path: Path) -> str:
+    """The text of an experiment's file: fields that are not as they are by default, paths relative to its folder."""
+    content = experiment.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    _map_paths(content, partial(_relative, folder=path.absolute().parent))
+    return yaml.safe_dump(content, sort_keys=False, allow_unicode=True, default_flow_style=None, width=100)
+
+
+def _field_names(place: tuple[int | str, ...]) -> list[str]:
+    model: Any = Experiment
+    for part in place:
+        annotation = model.model_fields[str(part)].annotation
+        model = next(
+            (kind for kind in (annotation, *getattr(annotation, "__args__", ())) if hasattr(kind, "model_fields")), None
+        )
+        if model is None:
+            return []
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+_PATHS: Final = (
+    *("data.annotations", "data.images", "features.weights", "features.sentence_graphs", "features.regions"),
+    *("features.regions.source", "features.graphs", "features.graphs.source", "cards", "metrics.instances"),
+    *("metrics.clip", "metrics.bert", "tuned", "plugins", "pretrained", "workspace", "db", "models"),
+)
+_WORDS: Final = frozenset({"scenes", "boxes", "workspace", "random"})
+"""Values that are no paths, whatever lies beside the file."""
+
+
+def _map_paths(content: dict[str, Any], change: Callable[[str, str], str]) -> None:
+    """Change the values that may be paths, by their place; those of lists and mappings one by one."""
+    for place in _PATHS:
+        *parents, last = place.split(".")
+        node: Any = content
+        for part in parents:
+            node = node.get(part) if isinstance(node, dict) else None
+        value = node.get(last) if isinstance(node, dict) else None
+        if isinstance(value, str):
+            node[last] = change(value, place)
+        elif isinstance(value, list):
+            node[last] = [change(text, place) if isinstance(text, str) else text for text in value]
+        elif place == "pretrained" and isinstance(value, dict):
+            node[last] = {name: change(text, place) for name, text in value.items()}
+
+
+def _absolute(text: str, place: str, folder: Path) -> str:
+    """A path that counts from a folder as an absolute one; words and what is not there stay as they are."""
+    if place == "models":
+        prefix, colon, rest = text.partition(":")
+        if prefix == "captions" and colon:
+            return f"captions:{folder / expanded(rest)}"
+        return f"hf:{folder / rest}" if prefix == "hf" and (folder / rest).exists() else text
+    if place in {"workspace", "db"}:
+        return text if "://" in text else str(folder / expanded(text))
+    if text in _WORDS:
+        return text
+    path = folder / expanded(text)
+    return str(path) if path.exists() else text
+
+
+def _relative(text: str, place: str, folder: Path) -> str:
+    """A path as a file in this folder names it: relative where it lies below, else absolute."""
+    if place == "models":
+        prefix, colon, rest = text.partition(":")
+        if prefix in {"captions", "hf"} and colon and (prefix == "captions" or Path(rest).exists()):
+            return f"{prefix}:{_below(rest, folder)}"
+        return text
+    if (place == "db" and "://" in text) or (place != "workspace" and (text in _WORDS or not Path(text).exists())):
+        return text
+    return _below(text, folder)
+
+
+def _below(text: str, folder: Path) -> str:
+    path = Path(text).absolute()
+    return str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
