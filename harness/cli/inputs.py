@@ -87,7 +87,7 @@ def optional_preset(preset: str | None, change: list[str] | None) -> Preset | No
 
 def chosen_features(experiment: Experiment, preset: Preset) -> FeatureConfig:
     """The features that models are trained on: the experiment's, or on the embedded data the preset's."""
-    from harness.config.features import FeatureConfig, check_graph_regions, region_config
+    from harness.config.features import FeatureConfig
     from harness.data.dataset import SCENES, check_dataset
     from harness.data.regions.opening import needs_backbone
 
@@ -95,12 +95,13 @@ def chosen_features(experiment: Experiment, preset: Preset) -> FeatureConfig:
     given = set() if features is None else features.model_fields_set
     if data.annotations == SCENES and preset.features is not None and given <= {"graphs", "sentence_graphs"}:
         own = {name: getattr(features, name) for name in given}
-        features = preset.features.model_copy(update=own)
+        features = _with_regions_of_graphs(preset.features.model_copy(update=own), data.annotations)
     else:
         check_dataset(data.annotations, data.images)
         features = features or FeatureConfig()
+        features = _with_regions_of_graphs(features, data.annotations)
         from_pictures = features.regions is None or needs_backbone(features.regions.source)
-        if from_pictures and not (data.annotations == SCENES and features.graphs is not None):
+        if from_pictures:
             preset.check_backbone(features.backbone)
         without_features = all(map(needs_no_features, experiment.models))
         if "backbone" not in given and not without_features and data.annotations != SCENES and from_pictures:
@@ -109,16 +110,24 @@ def chosen_features(experiment: Experiment, preset: Preset) -> FeatureConfig:
                 "add --backbone NAME [--backbone-weights FILE], for example --backbone resnet50; "
                 "or --backbone filterbank, which needs no weights and sees little",
             )
-    graphs = features.graphs
-    if graphs is not None:
-        if features.regions is None and data.annotations == SCENES:
-            boxes = region_config("boxes")  # whose objects the graphs are of
-            features = features.model_copy(update={"regions": boxes})
-        check_graph_regions(graphs, features.regions)
     if features.sentence_graphs is not None:
         path = expanded(features.sentence_graphs)
         require_file(path, "features.sentence_graphs", "its format is in docs/graph_models.md")
         features = features.model_copy(update={"sentence_graphs": path})
+    return features
+
+
+def _with_regions_of_graphs(features: FeatureConfig, data: str) -> FeatureConfig:
+    """The features with regions that their graphs are of: on the embedded data boxes, where none are named."""
+    from harness.config.features import check_graph_regions, region_config
+    from harness.data.dataset import SCENES
+
+    graphs = features.graphs
+    if graphs is None:
+        return features
+    if features.regions is None and data == SCENES:
+        features = features.model_copy(update={"regions": region_config("boxes")})
+    check_graph_regions(graphs, features.regions)
     return features
 
 

@@ -18,7 +18,7 @@ from typing import Any, Final, Literal
 import yaml
 from pydantic import ConfigDict, Field, ValidationError, field_validator
 
-from harness.config.features import FeatureConfig
+from harness.config.features import FeatureConfig, parse_graphs
 from harness.config.limits import MAX_COUNT, MAX_HOURS, MAX_MEMORY_GB, MAX_PROCESSES, MAX_SEED, MAX_SEEDS
 from harness.config.schedule import Strict
 from harness.utils.errors import BenchError
@@ -180,12 +180,21 @@ def change_content(content: dict[str, Any], changes: Iterable[str]) -> None:
             content.setdefault("set", {})[path] = value
             continue
         node = content
-        for part in (first, *rest)[:-1]:
+        for depth, part in enumerate((first, *rest)[:-1], start=1):
             inner = node.get(part)
             if not isinstance(inner, dict):
-                inner = node[part] = {}
+                inner = node[part] = _spelled_out(".".join((first, *rest)[:depth]), inner)
             node = inner
         node[(first, *rest)[-1]] = value
+
+
+def _spelled_out(place: str, value: object) -> dict[str, Any]:
+    """The fields that a short form stands for: of `data`, regions and graphs, whose text names their source."""
+    if not isinstance(value, str):
+        return {}
+    if place == "features.graphs":
+        return parse_graphs(value).model_dump(exclude_unset=True)
+    return {"annotations" if place == "data" else "source": value}
 
 
 def write_experiment(experiment: Experiment, path: Path) -> str:

@@ -78,6 +78,21 @@ def test_set_reaches_the_experiment_first_and_else_the_preset() -> None:
     assert experiment.changes == {"size.d_model": 32, "stages": ["xe"]}
 
 
+@pytest.mark.parametrize(
+    ("short", "change", "expected"),
+    [
+        ({"features": {"regions": "windows:3"}}, "features.regions.bins=2", {"source": "windows:3", "bins": 2}),
+        ({"features": {"graphs": "scenes:noise=0.2"}}, "features.graphs.labels=5", {"noise": 0.2, "labels": 5}),
+    ],
+)
+def test_set_keeps_what_a_short_form_says(short: dict[str, Any], change: str, expected: dict[str, Any]) -> None:
+    change_content(short, (change,))
+    features = validate_experiment(short, "here").features
+    assert features is not None
+    [part] = [part for part in (features.regions, features.graphs) if part is not None]
+    assert {name: getattr(part, name) for name in expected} == expected
+
+
 def test_graphs_of_scenes_need_one_option() -> None:
     experiment = validate_experiment({"features": {"graphs": "scenes:noise=0.2"}}, "here")
     for preset in ("quick", "smoke"):
