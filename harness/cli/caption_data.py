@@ -55,7 +55,8 @@ def caption_data(
 
     Pictures that cannot be read are named on stderr, the others are captioned, and the exit code is 1.
     """
-    check_out(out, force=force, inputs=[data])
+    inputs = [data, regions, graphs, backbone_weights, *(plugin or ())]
+    check_out(out, force=force, inputs=inputs)
     with doing("Loading torch"):
         from harness.benchmark.caption_images import caption_dataset
         from harness.benchmark.hub_model import caption_with_checkpoint, find_hub, hub_options

@@ -87,7 +87,7 @@ def compare(
     from results.comparison.limits import exceeded_limits
     from results.runs import reading
 
-    check_out(out, force=force, inputs=[before, after, db])
+    check_out(out, force=force, inputs=[before, after, Workspace(workspace, db).database])
     limits = parse_limits(max_drop or [])
     texts = before, after
     stores = ["://" in text or Path(text).exists() for text in texts]

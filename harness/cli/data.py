@@ -13,6 +13,7 @@ import typer
 from harness.cli import options
 from harness.cli.inputs import doing, warn
 from harness.cli.output import ForceOption, Out, check_folder, check_out, deliver, echo
+from harness.config.experiment import DEFAULT_PRESET
 from harness.utils.errors import BenchError
 from harness.utils.files import shortened
 from harness.utils.workspace import DEFAULT, Workspace
@@ -239,7 +240,7 @@ def _doubts_about_captions(dataset: "Dataset") -> list[str]:
     refuse_unspaced(captions, dataset.name)
     doubts = [f"perhaps no captions: {doubt}" for doubt in odd_captions(dict(enumerate(captions)))]
     trained = [caption for sample in dataset.splits.get("train", ()) for caption in sample.captions]
-    preset = load_preset(options.DEFAULT_PRESET)
+    preset = load_preset(DEFAULT_PRESET)
     if cut := cut_references(trained, [len(tokenize(caption)) for caption in trained], preset):
         doubts.append(f"bench run --preset {preset.name}: {cut}")
     return doubts

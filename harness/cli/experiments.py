@@ -15,13 +15,13 @@ from harness.utils.errors import BenchError
 from harness.utils.files import require_utf8, shortened
 
 
-def experiment_of(context: typer.Context, file: Path | None) -> Experiment:
+def experiment_of(context: typer.Context, file: Path | None, *, environment: bool = True) -> Experiment:
     """The experiment of a command's file, if any, and of its typed options.
 
     Environment variables stand behind the file, and the file behind what was typed.
     """
     content: dict[str, Any] = {}
-    for name, value in _options(context, "ENVIRONMENT").items():
+    for name, value in _options(context, "ENVIRONMENT").items() if environment else ():
         place, read = _FIELDS[name]
         _put(content, place, read(value))
     if file is not None:
@@ -62,7 +62,8 @@ def _refuse_undecodable(typed: Mapping[str, Any]) -> None:
     for option, value in typed.items():
         for part in value if isinstance(value, list) else [value]:
             if isinstance(part, str | Path):
-                require_utf8(Path(part), f"--{option.replace('_', '-')}", "runs are stored as text: give another")
+                name = {"change": "--set", "file": "FILE"}.get(option, f"--{option.replace('_', '-')}")
+                require_utf8(Path(part), name, "runs are stored as text: give another")
 
 
 def _put(content: dict[str, Any], place: str, value: Any) -> None:
@@ -70,15 +71,19 @@ def _put(content: dict[str, Any], place: str, value: Any) -> None:
     node = content
     for part in parents:
         inner = node.get(part)
-        if not isinstance(inner, dict):
-            inner = node[part] = {}
+        if inner is not None and not isinstance(inner, dict):
+            raise BenchError(
+                f"{part}: {shortened(str(inner))!r} is no mapping of names to values", f"write {part}: {{...}}"
+            )
+        node[part] = inner = dict(inner or {})
         node = inner
     node[last] = value
 
 
 def _regions(content: Mapping[str, Any], typed: Mapping[str, Any]) -> dict[str, Any] | None:
     """The regions of `--regions` and `--region-count`; what was not typed is the file's."""
-    stored = (content.get("features") or {}).get("regions") or {}
+    features = content.get("features")
+    stored = (features.get("regions") if isinstance(features, dict) else None) or {}
     if isinstance(stored, str):
         stored = {"source": stored}
     source = typed.get("regions", stored.get("source"))

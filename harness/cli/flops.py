@@ -39,7 +39,6 @@ bench flops --models expansionnet_v2 --with-backbone
 # a checkpoint of the hub
 bench flops --models hf:FOLDER,git --hub prompt='a photo of'
 """
-_BEAM, _TOKENS = 5, 20
 _DIM, _LENGTH = 1536, 144
 _BACKBONE = "swin_large_patch4_window12_384"
 _UNIT = "GMAC: 10^9 multiply-accumulates, 1 MAC being 1 of fvcore's flops; training by torch's counter."

@@ -12,8 +12,6 @@ from harness.cli.output import TableFormat
 from harness.config.limits import MAX_HOURS, MAX_MEMORY_GB, MAX_PROCESSES, MAX_SEED, MAX_SEEDS, MAX_SIDE, MAX_WORDS
 from harness.utils.errors import BenchError
 
-DEFAULT_PRESET = "quick"
-
 
 def durable(value: str | None) -> str | None:
     """The value of `--db`; BenchError where its results would be lost with the process."""

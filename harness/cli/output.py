@@ -64,7 +64,10 @@ def _existing(inputs: Iterable[str | Path | None]) -> Iterator[Path]:
         if given is None:
             continue
         path = expanded(str(given).removeprefix("sqlite:///"))
-        for file in (path, *(path.with_name(f"{path.name}{ending}") for ending in _OF_SQLITE)):
+        files = [path]
+        if path.name:
+            files += [path.with_name(path.name + ending) for ending in _OF_SQLITE]
+        for file in files:
             if file.exists():
                 yield file
 

@@ -16,7 +16,7 @@ from harness.cli.inputs import doing, open_results
 from harness.cli.options import refuse_typed
 from harness.cli.output import echo, format_table
 from harness.cli.run import make_request
-from harness.config.experiment import Experiment
+from harness.config.experiment import DEFAULT_PRESET, Experiment
 from harness.utils.errors import BenchError
 from harness.utils.files import expanded
 from harness.utils.workspace import DEFAULT, Workspace
@@ -70,7 +70,7 @@ def plan(
     regions: options.RegionsOption = None,
     region_count: options.RegionCountOption = "all",
     graphs: options.GraphsOption = None,
-    preset: options.PresetOption = options.DEFAULT_PRESET,
+    preset: options.PresetOption = DEFAULT_PRESET,
     change: options.ChangeOption = None,
     seeds: options.SeedsOption = None,
     first_seed: options.FirstSeedOption = 0,
@@ -141,6 +141,8 @@ def plan(
             "leave it out; the same bench run adds it afterwards",
         )
         refuse_typed(context, more, "what bench work does not compute", hint)
+        if experiment.metrics.any:
+            raise BenchError("metrics: what bench work does not compute", hint)
     # What bench work executes is alone in its process, and several of these see by themselves what the cores do beside.
     from rich.console import Console
 

@@ -16,7 +16,7 @@ from harness.cli import options
 from harness.cli.experiments import experiment_of
 from harness.cli.inputs import chosen_features, find_tuned
 from harness.cli.output import ForceOption, check_out, deliver, echo
-from harness.config.experiment import Experiment, write_experiment
+from harness.config.experiment import DEFAULT_PRESET, Experiment, write_experiment
 from harness.config.limits import MAX_COUNT, MAX_SEED
 from harness.config.load import load_preset
 from harness.training.launch import every_rank, in_every_process, is_launched, process_count
@@ -64,7 +64,7 @@ def run(
     regions: options.RegionsOption = None,
     region_count: options.RegionCountOption = "all",
     graphs: options.GraphsOption = None,
-    preset: options.PresetOption = options.DEFAULT_PRESET,
+    preset: options.PresetOption = DEFAULT_PRESET,
     change: options.ChangeOption = None,
     seeds: options.SeedsOption = None,
     first_seed: options.FirstSeedOption = 0,
@@ -95,9 +95,10 @@ def run(
     """
     from harness.utils.progress import Reporter
 
-    experiment = experiment_of(context, file)
+    experiment = experiment_of(context, file, environment=save is None)
     if save is not None:
-        check_out(save, "--save", force=force, inputs=[file])
+        inputs = [file, experiment.cards, *experiment.tuned, *experiment.plugins]
+        check_out(save, "--save", force=force, inputs=inputs)
         load_preset(experiment.preset, changes=experiment.changes)
         deliver(write_experiment(experiment, save), save, "--save")
         echo(f"experiment: {save}; run it with: bench run {save}")

@@ -15,6 +15,7 @@ from harness.cli import options
 from harness.cli.experiments import experiment_of
 from harness.cli.output import ForceOption, check_out, deliver, echo
 from harness.cli.run import make_request
+from harness.config.experiment import DEFAULT_PRESET
 from harness.utils.workspace import DEFAULT
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def tune(
     regions: options.RegionsOption = None,
     region_count: options.RegionCountOption = "all",
     graphs: options.GraphsOption = None,
-    preset: options.PresetOption = options.DEFAULT_PRESET,
+    preset: options.PresetOption = DEFAULT_PRESET,
     change: options.ChangeOption = None,
     precision: options.PrecisionOption = "auto",
     device: options.DeviceOption = "auto",
@@ -85,7 +86,7 @@ def tune(
     """
     from harness.utils.progress import Reporter
 
-    check_out(export, "--export", force=force, inputs=[file])
+    check_out(export, "--export", force=force, inputs=[file, *(plugin or ())])
     experiment = experiment_of(context, file)
     with Reporter() as reporter:
         with reporter.step("Loading torch"):

@@ -20,6 +20,7 @@ from pydantic import ConfigDict, Field, ValidationError, field_validator
 
 from harness.config.features import FeatureConfig, parse_graphs
 from harness.config.limits import MAX_COUNT, MAX_HOURS, MAX_MEMORY_GB, MAX_PROCESSES, MAX_SEED, MAX_SEEDS
+from harness.config.model_patterns import split_patterns
 from harness.config.schedule import Strict
 from harness.utils.errors import BenchError
 from harness.utils.files import expanded, reason, shortened
@@ -113,7 +114,12 @@ class Experiment(Strict):
     @field_validator("models", mode="before")
     @classmethod
     def _split_models(cls, models: object) -> object:
-        return tuple(part.strip() for part in models.split(",") if part.strip()) if isinstance(models, str) else models
+        return split_patterns(models) if isinstance(models, str) else models
+
+    @field_validator("changes", mode="before")
+    @classmethod
+    def _dotted_changes(cls, changes: object) -> object:
+        return _dotted(changes) if isinstance(changes, dict) else changes
 
     @field_validator("data", mode="before")
     @classmethod
@@ -148,6 +154,8 @@ def read_experiment(path: Path) -> dict[str, Any]:
         raise BenchError(f"the experiment {path} is no mapping of names to values", "begin with: models: [updown]")
     if isinstance(content.get("data"), str):
         content["data"] = {"annotations": content["data"]}
+    if isinstance(content.get("models"), str):
+        content["models"] = list(split_patterns(content["models"]))
     _map_paths(content, partial(_absolute, folder=path.absolute().parent))
     return content
 
@@ -177,7 +185,7 @@ def change_content(content: dict[str, Any], changes: Iterable[str]) -> None:
         value = parse_yaml_value(change, text)
         first, *rest = path.split(".")
         if first not in _field_names(()):
-            content.setdefault("set", {})[path] = value
+            content["set"] = {**_mapping(content, "set"), path: value}
             continue
         node = content
         for depth, part in enumerate((first, *rest)[:-1], start=1):
@@ -186,6 +194,27 @@ def change_content(content: dict[str, Any], changes: Iterable[str]) -> None:
                 inner = node[part] = _spelled_out(".".join((first, *rest)[:depth]), inner)
             node = inner
         node[(first, *rest)[-1]] = value
+
+
+def _mapping(content: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The mapping of a name, empty where there is none; BenchError for another value."""
+    value = content.get(name)
+    if value is not None and not isinstance(value, dict):
+        raise BenchError(
+            f"{name}: {shortened(str(value))!r} is no mapping of names to values", f"write {name}: {{...}}"
+        )
+    return value or {}
+
+
+def _dotted(changes: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Changes by dotted names, of nested ones too: a group keeps what it does not name."""
+    dotted: dict[str, Any] = {}
+    for name, value in changes.items():
+        if isinstance(value, dict) and value:
+            dotted |= _dotted(value, f"{prefix}{name}.")
+        else:
+            dotted[f"{prefix}{name}"] = value
+    return dotted
 
 
 def _spelled_out(place: str, value: object) -> dict[str, Any]:
@@ -250,7 +279,7 @@ def _absolute(text: str, place: str, folder: Path) -> str:
         return f"hf:{folder / rest}" if prefix == "hf" and (folder / rest).exists() else text
     if place in {"workspace", "db"}:
         return text if "://" in text else str(folder / expanded(text))
-    if text in _WORDS:
+    if text in _WORDS or (place == "plugins" and not text.endswith(".py")):
         return text
     path = folder / expanded(text)
     return str(path) if path.exists() else text
@@ -263,7 +292,9 @@ def _relative(text: str, place: str, folder: Path) -> str:
         if prefix in {"captions", "hf"} and colon and (prefix == "captions" or Path(rest).exists()):
             return f"{prefix}:{_below(rest, folder)}"
         return text
-    if (place == "db" and "://" in text) or (place != "workspace" and (text in _WORDS or not Path(text).exists())):
+    if place in {"workspace", "db"}:
+        return text if "://" in text else _below(text, folder)
+    if text in _WORDS or not Path(text).exists() or (place == "plugins" and not text.endswith(".py")):
         return text
     return _below(text, folder)
 

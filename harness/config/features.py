@@ -111,7 +111,6 @@ def feature_config(
     image_size: int | None,
     normalisation: str | None,
     regions: RegionConfig | None = None,
-    graphs: GraphConfig | None = None,
 ) -> FeatureConfig:
     """A `FeatureConfig` of command-line values; BenchError for options that are no KEY=VALUE, and normalisations."""
     named: dict[str, str] = {}
@@ -127,7 +126,6 @@ def feature_config(
             image_size=image_size,
             normalisation=normalisation,
             regions=regions,
-            graphs=graphs,
         )
     except ValidationError as error:
         raise BenchError(f"--normalisation {normalisation!r} is unknown", "choose imagenet, half or clip") from error

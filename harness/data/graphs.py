@@ -303,7 +303,7 @@ def parse_scene_caption(caption: str) -> SceneGraph:
     if unknown or not graph.objects:
         raise BenchError(
             f"{shortened(repr(caption))} cannot be parsed: the parser knows captions of the embedded scenes alone",
-            "add --set features.sentence_graphs=FILE FILE, with a graph of every caption",
+            "add --set features.sentence_graphs=FILE, with a graph of every caption",
         )
     return graph
 

@@ -65,6 +65,8 @@ def load_plugin(name: str) -> None:
     )
     if any(other.module == plugin.module and other.path != plugin.path for other in loaded_plugins()):
         raise BenchError(f"--plugin {name}: another plug-in is named {plugin.name}", "rename one of the two")
+    if plugin.path is None and plugin.module in _loaded and plugin.module in sys.modules:
+        return  # Python does not import a module twice
     registered = registered_cards().keys()
     printed = io.StringIO()
     _loaded[plugin.module] = plugin
@@ -117,6 +119,8 @@ def place_in_plugin(error: BaseException) -> str | None:
     while cause is not None:
         for frame, line in reversed(list(traceback.walk_tb(cause.__traceback__))):
             path = Path(frame.f_code.co_filename)
+            if path.name.startswith("<"):  # of no file
+                continue
             package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
             if package in packages or path.resolve().parent in folders:
                 return f"{path.name}, line {line}"

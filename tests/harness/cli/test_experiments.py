@@ -154,6 +154,40 @@ def test_a_file_that_is_no_mapping_is_refused(tmp_path: Path, text: str) -> None
         read_experiment(file)
 
 
+def test_nested_changes_keep_the_rest_of_their_group(tmp_path: Path) -> None:
+    file = written(tmp_path / "e.yaml", set={"size": {"d_model": 64}, "schedule.stages.0.epochs": 1})
+    experiment = saved(tmp_path / "s.yaml", file, "--set", "size.d_ff=32")
+    preset = load_preset("quick", changes=experiment.changes)
+    usual = load_preset("quick").size
+    assert preset.size == {**usual, "d_model": 64, "d_ff": 32}
+
+
+def test_paths_of_a_file_count_from_its_folder(tmp_path: Path) -> None:
+    for name in ("mine.py", "theirs.json"):
+        (tmp_path / name).touch()
+    (tmp_path / "package").mkdir()
+    content = {"models": "updown,captions:theirs.json", "plugins": ["mine.py", "package"], "db": "new.sqlite"}
+    experiment = validate_experiment(read_experiment(written(tmp_path / "e.yaml", **content)), "here")
+    assert experiment.models == ("updown", f"captions:{tmp_path / 'theirs.json'}")
+    assert experiment.plugins == (str(tmp_path / "mine.py"), "package")
+    assert experiment.db == str(tmp_path / "new.sqlite")
+
+
+def test_what_the_environment_says_is_not_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BENCH_DB", "postgresql://me:secret@host/captions")
+    bench_ok("run", "--models", "blind", "--save", tmp_path / "e.yaml")
+    assert yaml.safe_load((tmp_path / "e.yaml").read_text()) == {"models": ["blind"]}
+
+
+@pytest.mark.parametrize(
+    "words", [("--backbone", "resnet18"), ("--regions", "boxes"), ("--set", "features.regions=boxes")]
+)
+def test_a_value_in_place_of_a_mapping_is_refused(tmp_path: Path, words: tuple[str, ...]) -> None:
+    file = written(tmp_path / "e.yaml", features="resnet50")
+    with pytest.raises(BenchError, match="features"):
+        bench_or_raise("run", file, *words, "--save", tmp_path / "s.yaml")
+
+
 def test_saving_replaces_nothing_without_force(tmp_path: Path) -> None:
     file = written(tmp_path / "e.yaml", seeds=1)
     with pytest.raises(BenchError, match="exists"):

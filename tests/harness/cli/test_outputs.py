@@ -75,6 +75,8 @@ def test_force_replaces_another_file(place: Path, words: str) -> None:
         ("export leaderboard --workspace w", "hard"),
         ("export leaderboard --db sqlite:///w/bench.sqlite", "w/bench.sqlite"),
         ("compare hard hard", "hard"),
+        ("compare updown updown --workspace w", "w/bench.sqlite"),
+        ("caption a.png --run key --regions references.json", "references.json"),
         ("data convert data", "data/metadata.jsonl"),
         ("data nocaps references.json predictions.json", "predictions.json"),
         ("caption predictions.json --run key", "predictions.json"),
