@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 
 import typer
 
-from harness.config.experiment import Experiment, change_content, read_experiment, validate_experiment
+from harness.config.experiment import Experiment, change_content, put_value, read_experiment, validate_experiment
 from harness.config.features import region_config
 from harness.config.limits import MAX_COUNT
 from harness.utils.errors import BenchError
@@ -22,18 +22,18 @@ def experiment_of(context: typer.Context, file: Path | None, *, environment: boo
     """
     content: dict[str, Any] = {}
     for name, value in _options(context, "ENVIRONMENT").items() if environment else ():
-        place, read = _FIELDS[name]
-        _put(content, place, read(value))
+        field, parse = _FIELDS[name]
+        put_value(content, field, parse(value))
     if file is not None:
         content = _merged(content, read_experiment(file))
     typed = _options(context, "COMMANDLINE")
     _refuse_undecodable(typed)
     for name, value in typed.items():
         if name in _FIELDS:
-            place, read = _FIELDS[name]
-            _put(content, place, read(value))
+            field, parse = _FIELDS[name]
+            put_value(content, field, parse(value))
     if {"regions", "region_count"} & typed.keys():
-        _put(content, "features.regions", _regions(content, typed))
+        put_value(content, "features.regions", _regions(content, typed))
     change_content(content, tuple(typed.get("change") or ()))
     return validate_experiment(content, str(file) if file is not None else "the options")
 
@@ -66,20 +66,6 @@ def _refuse_undecodable(typed: Mapping[str, Any]) -> None:
                 require_utf8(Path(part), name, "runs are stored as text: give another")
 
 
-def _put(content: dict[str, Any], place: str, value: Any) -> None:
-    *parents, last = place.split(".")
-    node = content
-    for part in parents:
-        inner = node.get(part)
-        if inner is not None and not isinstance(inner, dict):
-            raise BenchError(
-                f"{part}: {shortened(str(inner))!r} is no mapping of names to values", f"write {part}: {{...}}"
-            )
-        node[part] = inner = dict(inner or {})
-        node = inner
-    node[last] = value
-
-
 def _regions(content: Mapping[str, Any], typed: Mapping[str, Any]) -> dict[str, Any] | None:
     """The regions of `--regions` and `--region-count`; what was not typed is the file's."""
     features = content.get("features")
@@ -93,9 +79,9 @@ def _regions(content: Mapping[str, Any], typed: Mapping[str, Any]) -> dict[str, 
 
 
 def _pairs(option: str) -> Callable[[Sequence[str]], dict[str, str]]:
-    """What reads `KEY=VALUE` of an option that may be repeated."""
+    """A parser of `KEY=VALUE` of an option that may be repeated."""
 
-    def read(texts: Sequence[str]) -> dict[str, str]:
+    def parse(texts: Sequence[str]) -> dict[str, str]:
         pairs: dict[str, str] = {}
         for text in texts:
             key, equals, value = text.partition("=")
@@ -104,7 +90,7 @@ def _pairs(option: str) -> Callable[[Sequence[str]], dict[str, str]]:
             pairs[key.strip()] = value
         return pairs
 
-    return read
+    return parse
 
 
 def _budgets(text: str) -> tuple[int, ...]:
@@ -126,10 +112,6 @@ def _same(value: Any) -> Any:
     return value
 
 
-def _weights(path: Path) -> str:
-    return str(path)
-
-
 _FIELDS: Final[Mapping[str, tuple[str, Callable[[Any], Any]]]] = {
     "models": ("models", _same),
     "pretrained": ("pretrained", _pairs("--pretrained")),
@@ -141,7 +123,7 @@ _FIELDS: Final[Mapping[str, tuple[str, Callable[[Any], Any]]]] = {
     "images": ("data.images", _same),
     "skip_bad_images": ("data.skip_bad_images", _same),
     "backbone": ("features.backbone", _same),
-    "backbone_weights": ("features.weights", _weights),
+    "backbone_weights": ("features.weights", str),
     "backbone_option": ("features.options", _pairs("--backbone-option")),
     "image_size": ("features.image_size", _same),
     "normalisation": ("features.normalisation", _same),
@@ -169,4 +151,4 @@ _FIELDS: Final[Mapping[str, tuple[str, Callable[[Any], Any]]]] = {
     "workspace": ("workspace", _same),
     "db": ("db", _same),
 }
-"""By parameter, the field of the experiment that its option sets, and how its value is read."""
+"""By parameter, the field of the experiment that its option sets, and how its value is parsed."""

@@ -13,10 +13,10 @@ import difflib
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 import yaml
-from pydantic import ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from harness.config.features import FeatureConfig, parse_graphs
 from harness.config.limits import MAX_COUNT, MAX_HOURS, MAX_MEMORY_GB, MAX_PROCESSES, MAX_SEED, MAX_SEEDS
@@ -144,11 +144,9 @@ def read_experiment(path: Path) -> dict[str, Any]:
     try:
         content = load_bounded(read_text(path), longest=LONGEST)
     except (OSError, ValueError) as error:
-        hint = (
-            "name a YAML file"
-            if path.suffix
-            else f"name a YAML file; models are named by --models {shortened(str(path))}"
-        )
+        hint = "name a YAML file"
+        if not path.suffix:
+            hint += f"; models are named by --models {shortened(str(path))}"
         raise BenchError(f"the experiment {path} cannot be read: {reason(error)}", hint) from error
     if not isinstance(content, dict) or not all(isinstance(name, str) for name in content):
         raise BenchError(f"the experiment {path} is no mapping of names to values", "begin with: models: [updown]")
@@ -156,7 +154,7 @@ def read_experiment(path: Path) -> dict[str, Any]:
         content["data"] = {"annotations": content["data"]}
     if isinstance(content.get("models"), str):
         content["models"] = list(split_patterns(content["models"]))
-    _map_paths(content, partial(_absolute, folder=path.absolute().parent))
+    _map_paths(content, path.absolute().parent, str)
     return content
 
 
@@ -174,36 +172,46 @@ def validate_experiment(content: Mapping[str, Any], source: str) -> Experiment:
             near = difflib.get_close_matches(str(first["loc"][-1]), list(_field_names(first["loc"][:-1])), n=2)
             hint = f"did you mean {' or '.join(near)}?" if near else f"fields: {', '.join(_field_names(()))}"
         raise BenchError(f"{source}: {shortened(where)}: {message[:1].lower()}{message[1:]}", hint) from error
+    except BenchError as error:  # of features, named by their option
+        raise BenchError(f"{source}: {error}", error.hint) from error
 
 
 def change_content(content: dict[str, Any], changes: Iterable[str]) -> None:
     """Apply `NAME=VALUE` of `--set`: of the experiment where it has such a field, else of the preset."""
     for change in changes:
-        path, equals, text = change.partition("=")
+        name, equals, text = change.partition("=")
         if not equals:
             raise BenchError(f"--set {shortened(change)!r} has no '='", "write --set KEY.PATH=VALUE")
         value = parse_yaml_value(change, text)
-        first, *rest = path.split(".")
-        if first not in _field_names(()):
-            content["set"] = {**_mapping(content, "set"), path: value}
-            continue
-        node = content
-        for depth, part in enumerate((first, *rest)[:-1], start=1):
-            inner = node.get(part)
-            if not isinstance(inner, dict):
-                inner = node[part] = _spelled_out(".".join((first, *rest)[:depth]), inner)
-            node = inner
-        node[(first, *rest)[-1]] = value
+        if name.partition(".")[0] in _field_names(()):
+            put_value(content, name, value)
+        else:
+            content["set"] = {**_mapping("set", content.get("set")), name: value}
 
 
-def _mapping(content: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """The mapping of a name, empty where there is none; BenchError for another value."""
-    value = content.get(name)
-    if value is not None and not isinstance(value, dict):
-        raise BenchError(
-            f"{name}: {shortened(str(value))!r} is no mapping of names to values", f"write {name}: {{...}}"
-        )
-    return value or {}
+def put_value(content: dict[str, Any], field: str, value: Any) -> None:
+    """Set a field by its dotted name; a short form on the way becomes the mapping that it stands for."""
+    *parents, last = field.split(".")
+    node = content
+    for depth, parent in enumerate(parents, start=1):
+        node[parent] = _mapping(".".join(parents[:depth]), node.get(parent))
+        node = node[parent]
+    node[last] = value
+
+
+def _mapping(field: str, value: object) -> dict[str, Any]:
+    """The mapping that a field's value is, or stands for; BenchError for any other value."""
+    if value is None:
+        return {}
+    if isinstance(value, dict):
+        return value
+    if isinstance(value, str) and field == "data":
+        return {"annotations": value}
+    if isinstance(value, str) and field == "features.regions":
+        return {"source": value}
+    if isinstance(value, str) and field == "features.graphs":
+        return parse_graphs(value).model_dump(exclude_unset=True)
+    raise BenchError(f"{field}: {shortened(str(value))!r} is no mapping of names to values", f"write {field}: {{...}}")
 
 
 def _dotted(changes: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -217,88 +225,85 @@ def _dotted(changes: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return dotted
 
 
-def _spelled_out(place: str, value: object) -> dict[str, Any]:
-    """The fields that a short form stands for: of `data`, regions and graphs, whose text names their source."""
-    if not isinstance(value, str):
-        return {}
-    if place == "features.graphs":
-        return parse_graphs(value).model_dump(exclude_unset=True)
-    return {"annotations" if place == "data" else "source": value}
-
-
 def write_experiment(experiment: Experiment, path: Path) -> str:
     """The text of an experiment's file: fields that are not as they are by default, paths relative to its folder."""
     content = experiment.model_dump(mode="json", by_alias=True, exclude_unset=True)
-    _map_paths(content, partial(_relative, folder=path.absolute().parent))
+    _map_paths(content, Path.cwd(), partial(_below, folder=path.absolute().parent))
     return yaml.safe_dump(content, sort_keys=False, allow_unicode=True, default_flow_style=None, width=100)
 
 
-def _field_names(place: tuple[int | str, ...]) -> list[str]:
-    model: Any = Experiment
-    for part in place:
-        annotation = model.model_fields[str(part)].annotation
-        model = next(
-            (kind for kind in (annotation, *getattr(annotation, "__args__", ())) if hasattr(kind, "model_fields")), None
-        )
-        if model is None:
+def _field_names(parents: tuple[int | str, ...]) -> list[str]:
+    """The fields of an experiment, or of the part of it that these names lead to."""
+    model: type[BaseModel] = Experiment
+    for name in parents:
+        annotation = model.model_fields[str(name)].annotation
+        kinds = (annotation, *get_args(annotation))
+        models = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)]
+        if not models:
             return []
+        model = models[0]
     return [field.alias or name for name, field in model.model_fields.items()]
 
 
 _PATHS: Final = (
-    *("data.annotations", "data.images", "features.weights", "features.sentence_graphs", "features.regions"),
-    *("features.regions.source", "features.graphs", "features.graphs.source", "cards", "metrics.instances"),
-    *("metrics.clip", "metrics.bert", "tuned", "plugins", "pretrained", "workspace", "db", "models"),
+    "models",
+    "pretrained",
+    "cards",
+    "plugins",
+    "data.annotations",
+    "data.images",
+    "features.weights",
+    "features.sentence_graphs",
+    "features.regions",
+    "features.regions.source",
+    "features.graphs",
+    "features.graphs.source",
+    "tuned",
+    "metrics.clip",
+    "metrics.bert",
+    "metrics.instances",
+    "workspace",
+    "db",
 )
+"""Fields whose values may be paths."""
 _WORDS: Final = frozenset({"scenes", "boxes", "workspace", "random"})
 """Values that are no paths, whatever lies beside the file."""
 
 
-def _map_paths(content: dict[str, Any], change: Callable[[str, str], str]) -> None:
-    """Change the values that may be paths, by their place; those of lists and mappings one by one."""
-    for place in _PATHS:
-        *parents, last = place.split(".")
+def _map_paths(content: dict[str, Any], base: Path, convert: Callable[[Path], str]) -> None:
+    """Convert the values that are paths, which count from `base`; those of lists and mappings one by one."""
+    for field in _PATHS:
+        *parents, last = field.split(".")
         node: Any = content
-        for part in parents:
-            node = node.get(part) if isinstance(node, dict) else None
+        for parent in parents:
+            node = node.get(parent) if isinstance(node, dict) else None
         value = node.get(last) if isinstance(node, dict) else None
+        map_path = partial(_map_path, field=field, base=base, convert=convert)
         if isinstance(value, str):
-            node[last] = change(value, place)
+            node[last] = map_path(value)
         elif isinstance(value, list):
-            node[last] = [change(text, place) if isinstance(text, str) else text for text in value]
-        elif place == "pretrained" and isinstance(value, dict):
-            node[last] = {name: change(text, place) for name, text in value.items()}
+            node[last] = [map_path(item) if isinstance(item, str) else item for item in value]
+        elif isinstance(value, dict) and field == "pretrained":
+            node[last] = {name: map_path(item) if isinstance(item, str) else item for name, item in value.items()}
 
 
-def _absolute(text: str, place: str, folder: Path) -> str:
-    """A path that counts from a folder as an absolute one; words and what is not there stay as they are."""
-    if place == "models":
-        prefix, colon, rest = text.partition(":")
-        if prefix == "captions" and colon:
-            return f"captions:{folder / expanded(rest)}"
-        return f"hf:{folder / rest}" if prefix == "hf" and (folder / rest).exists() else text
-    if place in {"workspace", "db"}:
-        return text if "://" in text else str(folder / expanded(text))
-    if text in _WORDS or (place == "plugins" and not text.endswith(".py")):
-        return text
-    path = folder / expanded(text)
-    return str(path) if path.exists() else text
+def _map_path(text: str, field: str, base: Path, convert: Callable[[Path], str]) -> str:
+    """The value with its path converted; words, and most names of what is not there, stay as they are."""
+    if field == "models":
+        prefix, _, rest = text.partition(":")
+        path = base / expanded(rest)
+        is_path = prefix == "captions" or (prefix == "hf" and path.exists())
+        return f"{prefix}:{convert(path)}" if rest and is_path else text
+    path = base / expanded(text)
+    if field in {"workspace", "db"}:
+        is_path = "://" not in text
+    elif field == "plugins":
+        is_path = text.endswith(".py") and path.exists()
+    else:
+        is_path = text not in _WORDS and path.exists()
+    return convert(path) if is_path else text
 
 
-def _relative(text: str, place: str, folder: Path) -> str:
+def _below(path: Path, folder: Path) -> str:
     """A path as a file in this folder names it: relative where it lies below, else absolute."""
-    if place == "models":
-        prefix, colon, rest = text.partition(":")
-        if prefix in {"captions", "hf"} and colon and (prefix == "captions" or Path(rest).exists()):
-            return f"{prefix}:{_below(rest, folder)}"
-        return text
-    if place in {"workspace", "db"}:
-        return text if "://" in text else _below(text, folder)
-    if text in _WORDS or not Path(text).exists() or (place == "plugins" and not text.endswith(".py")):
-        return text
-    return _below(text, folder)
-
-
-def _below(text: str, folder: Path) -> str:
-    path = Path(text).absolute()
     return str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
