@@ -39,7 +39,6 @@ from harness.training.objectives import CrossEntropy, Objective
 from harness.training.optimisers import make_optimiser
 from harness.training.stage import StageData, make_objective
 from harness.training.trainer import Trainer
-from harness.utils.atomic import write_text
 from harness.utils.precision import autocast, set_products
 from harness.utils.progress import silent
 from zoo import Captioner, Visual, create_model, list_models, model_card
@@ -290,10 +289,10 @@ def run_part(part: str, device: str) -> Report:
     return report
 
 
-def save(reports: Sequence[Report], device: str, out: Path) -> None:
-    """Write everything that was found as JSON."""
+def as_json(reports: Sequence[Report], device: str) -> str:
+    """Everything that was found."""
     content = {"environment": describe_environment(device), "parts": [asdict(report) for report in reports]}
-    write_text(out, json.dumps(content, indent=1) + "\n")
+    return json.dumps(content, indent=1) + "\n"
 
 
 def _unreplayed(why: str) -> None:

@@ -17,7 +17,7 @@ from rich.table import Table
 import harness
 from harness.cli.inputs import doing
 from harness.cli.options import WorkspaceOption, refuse_typed
-from harness.cli.output import ForceOption, Out, check_out, echo, format_table
+from harness.cli.output import ForceOption, Out, check_out, deliver, echo, format_table
 from harness.config.execution import usable_cores
 from harness.utils.errors import BenchError
 from harness.utils.files import disk_of
@@ -101,7 +101,7 @@ def _check_gpu(device: str, out: Path | None) -> bool:
     """Run every part of the check and print what was found; whether all parts work."""
     import torch
 
-    from harness.benchmark.gpu_check import PARTS, run_part, save
+    from harness.benchmark.gpu_check import PARTS, as_json, run_part
     from harness.benchmark.plan import choose_device
 
     if device.partition(":")[0] == "cuda" and not torch.cuda.is_available():
@@ -117,7 +117,7 @@ def _check_gpu(device: str, out: Path | None) -> bool:
         if part == "speed" and report.state == "works":
             echo(_speeds(report.numbers), nl=False)
     if out is not None:
-        save(reports, device, out)
+        deliver(as_json(reports, device), out)
         echo(f"all numbers: {out}")
     return all(report.state == "works" for report in reports)
 

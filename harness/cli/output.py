@@ -52,7 +52,8 @@ def check_out(
         raise BenchError(f"{option} {out} is {kinds.get(stat.S_IFMT(mode), 'a socket')}", "name a file")
     elif stat.S_ISREG(mode):
         for path in _existing(inputs):
-            if path.samefile(out if path.is_file() else out.resolve().parent):
+            replaced = out if path.is_file() else out.resolve().parent  # of a folder any file may be read
+            if path.samefile(replaced):
                 raise BenchError(f"{option} {out} would replace what is read of {path}", f"name another: {option} FILE")
         if not force and out.stat().st_size > 0:
             raise BenchError(f"{option} {out} exists", "name another file, or replace it: add --force")
@@ -60,10 +61,10 @@ def check_out(
 
 def _existing(inputs: Iterable[str | Path | None]) -> Iterator[Path]:
     """The files and folders among the inputs, and what belongs to those that are databases."""
-    for given in inputs:
-        if given is None:
+    for name in inputs:
+        if name is None:
             continue
-        path = expanded(str(given).removeprefix("sqlite:///"))
+        path = expanded(str(name).removeprefix("sqlite:///"))
         files = [path]
         if path.name:
             files += [path.with_name(path.name + ending) for ending in _OF_SQLITE]
@@ -74,10 +75,13 @@ def _existing(inputs: Iterable[str | Path | None]) -> Iterator[Path]:
 
 def _check_parent(out: Path, option: str) -> None:
     """BenchError where the nearest parent that exists is no folder."""
-    modes = ((parent, _mode(parent, option)) for parent in out.absolute().parents)
-    parent, mode = next((parent, mode) for parent, mode in modes if mode is not None)
-    if not stat.S_ISDIR(mode):
-        raise BenchError(f"cannot write {option} {out}: {parent} is not a folder", "name another place")
+    for parent in out.absolute().parents:
+        mode = _mode(parent, option)
+        if mode is None:
+            continue
+        if not stat.S_ISDIR(mode):
+            raise BenchError(f"cannot write {option} {out}: {parent} is not a folder", "name another path")
+        return
 
 
 def check_folder(out: Path, option: str = "--out", *, inputs: Iterable[str | Path | None] = ()) -> None:
@@ -110,14 +114,19 @@ class OutputFolder:
         inputs: Iterable[str | Path | None] = (),
     ) -> None:
         check_folder(path, option)
-        self.path, self._option, self._force, self._inputs = path, option, force, tuple(inputs)
+        self.path = path
+        self._option = option
+        self._force = force
+        self._inputs = tuple(inputs)
+        self._listed: set[str] = set()
         manifest = path / MANIFEST
-        self._own = set(manifest.read_text(encoding="utf-8").splitlines()) if manifest.is_file() else set()
+        if manifest.is_file():
+            self._listed.update(manifest.read_text(encoding="utf-8").splitlines())
 
     def check(self, name: str) -> Path:
         """The path of a file that may be written; BenchError otherwise."""
         path = self.path / name
-        force = self._force or (name in self._own and not path.is_symlink())
+        force = self._force or (name in self._listed and not path.is_symlink())
         check_out(path, self._option, force=force, inputs=self._inputs)
         return path
 
@@ -125,9 +134,9 @@ class OutputFolder:
         """List a file that was written in the manifest."""
         from harness.utils.atomic import write_text
 
-        self._own.add(name)
+        self._listed.add(name)
         with write_errors(self.path, self._option):
-            write_text(self.path / MANIFEST, "".join(f"{own}\n" for own in sorted(self._own)))
+            write_text(self.path / MANIFEST, "".join(f"{listed}\n" for listed in sorted(self._listed)))
 
 
 @contextmanager

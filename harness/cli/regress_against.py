@@ -81,7 +81,10 @@ def train(side: Side, repository: Path, words: Sequence[str]) -> None:
     imported = [side.root, *(side.root / path.relative_to(repository) for path in within)]
     variables = {name: value for name, value in os.environ.items() if name != "BENCH_DB"}
     variables["PYTHONPATH"] = os.pathsep.join(map(str, imported))
-    folder = side.root / Path.cwd().resolve().relative_to(repository)
+    current = Path.cwd().resolve().relative_to(repository)
+    folder = side.root / current
+    if not folder.is_dir():
+        raise BenchError(f"{side.name} has no folder {current}", "go to a folder that both commits have")
     command = [sys.executable, "-m", "harness.cli", *words, "--workspace", str(side.workspace)]
     lines: list[str] = []
     with progress_aside() as reporter:

@@ -81,13 +81,9 @@ def seed_deviation_over(images: int, seed_deviation: float, interaction: float, 
     return float(np.sqrt(seed_deviation**2 - part + part * known / images))
 
 
-def least_seeds(
-    difference: float, images: int, seed_deviation: float, image_deviation: float, tests: int = 1
-) -> int | None:
+def least_seeds(difference: float, images: int, seed_deviation: float, image_deviation: float) -> int | None:
     """The fewest seeds of each model that detect it; None where `MAX_SEEDS` do not."""
-    return _least(
-        2, MAX_SEEDS, lambda seeds: detectable(seeds, images, seed_deviation, image_deviation, tests) <= difference
-    )
+    return _least(2, MAX_SEEDS, lambda seeds: detectable(seeds, images, seed_deviation, image_deviation) <= difference)
 
 
 def least_images(difference: float, image_deviation: float) -> int | None:
