@@ -168,8 +168,8 @@ def write_baseline(folder: Path, model: str) -> None:
         kept.append(each)
     request = whole.request.model_copy(update={"models": (model,)})
     place.mkdir(parents=True, exist_ok=True)
-    own = whole.model_copy(update={"request": request, "series": tuple(kept)})
-    (place / FILE).write_text(own.text(), encoding="utf-8")
+    baseline = whole.model_copy(update={"request": request, "series": tuple(kept)})
+    (place / FILE).write_text(baseline.text(), encoding="utf-8")
     shutil.copyfile(ROOT / BASELINE / f"{model}.safetensors", place / f"{model}.safetensors")
 
 

@@ -54,7 +54,7 @@ def attention(
 
     Pictures that cannot be read are named on stderr, and the exit code is 1.
     """
-    folder = OutputFolder(out, force=force, inputs=images)
+    folder = OutputFolder(out, force=force, inputs=[*images, regions, graphs, backbone_weights, *(plugin or ())])
     with doing("Loading torch"):
         from harness.benchmark.caption_images import caption_dataset
         from harness.benchmark.hub_model import find_hub, hub_options
@@ -62,8 +62,7 @@ def attention(
         from harness.utils.plugins import load_plugins
 
     load_plugins(plugin)
-    place = Workspace(workspace)
-    if find_hub(run, place, hub_options(())) is not None:
+    if find_hub(run, Workspace(workspace), hub_options(())) is not None:
         raise BenchError(f"--run {run}: no maps are drawn of models of hf:", "name a run that was trained here")
     pictures = open_pictures(images, regions)
     sheets: list[Path] = []
@@ -81,7 +80,7 @@ def attention(
     with progress_aside() as reporter:
         captioned = caption_dataset(
             pictures,
-            find_folder(run, place, reporter),
+            find_folder(run, Workspace(workspace), reporter),
             reporter=reporter,
             beam_size=beam_size,
             backbone_weights=backbone_weights,

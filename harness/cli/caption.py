@@ -29,8 +29,6 @@ bench caption dog.jpg --run hf:Salesforce/blip2-opt-2.7b \
     --hub prompt='a photo of'
 """
 
-NOT_FOR_HUB = "not for models of hf:, which see pictures in their own way"
-
 PicturesArgument = Annotated[list[Path], typer.Argument(help="Pictures: JPEG, PNG, WebP, GIF, TIFF, ...")]
 RunOption = Annotated[str, typer.Option("--run", help="A run's key or folder, a model (its newest run), or hf:.")]
 BeamSizeOption = Annotated[int | None, typer.Option(min=1, max=MAX_BEAM, help="Beam size, if not the run's.")]
@@ -64,36 +62,63 @@ def caption(
 
     Pictures that cannot be read are named on stderr, the others are captioned, and the exit code is 1.
     """
-    inputs = [*images, regions, graphs, backbone_weights, *(plugin or ())]
-    check_out(out, force=force, inputs=inputs)
+    check_out(out, force=force, inputs=[*images, regions, graphs, backbone_weights, *(plugin or ())])
     with doing("Loading torch"):
-        from harness.benchmark.caption_images import caption_dataset
-        from harness.benchmark.hub_model import caption_with_checkpoint, find_hub, hub_options
         from harness.utils.plugins import load_plugins
 
-    load_plugins(plugin)
-    place = Workspace(workspace)
-    pictures = open_pictures(images, regions)
-    checkpoint = find_hub(run, place, hub_options(hub or ()))
-    if checkpoint is not None:
-        refuse_typed(context, ("regions", "graphs", "backbone_weights"), NOT_FOR_HUB, "leave it out")
-    with progress_aside() as reporter:
-        if checkpoint is not None:
-            captioned = caption_with_checkpoint(pictures, checkpoint, reporter=reporter, beam_size=beam_size)
-        else:
-            captioned = caption_dataset(
-                pictures,
-                find_folder(run, place, reporter),
-                reporter=reporter,
-                beam_size=beam_size,
-                backbone_weights=backbone_weights,
-                **visual_inputs(regions, graphs),
-            )
+        load_plugins(plugin)
+        pictures = open_pictures(images, regions)
+    captioned = caption_with_run(
+        context,
+        pictures,
+        run,
+        Workspace(workspace),
+        beam_size=beam_size,
+        backbone_weights=backbone_weights,
+        regions=regions,
+        graphs=graphs,
+        hub=hub,
+    )
     if out is not None:
         write_captions(captioned, out)
     else:
         print_captions(captioned, pictures, images)
     name_unusable(captioned)
+
+
+def caption_with_run(
+    context: typer.Context,
+    pictures: Dataset,
+    run: str,
+    workspace: Workspace,
+    *,
+    beam_size: int | None,
+    backbone_weights: Path | None,
+    regions: str | None,
+    graphs: str | None,
+    hub: list[str] | None,
+    as_trained: bool = False,
+) -> Captioned:
+    """Caption pictures with the run or the checkpoint of the hub that `--run` names."""
+    with doing("Loading the model"):
+        from harness.benchmark.caption_images import caption_dataset
+        from harness.benchmark.hub_model import caption_with_checkpoint, find_hub, hub_options
+
+    checkpoint = find_hub(run, workspace, hub_options(hub or ()))
+    with progress_aside() as reporter:
+        if checkpoint is not None:
+            why = "not for models of hf:, which see pictures in their own way"
+            refuse_typed(context, ("regions", "graphs", "backbone_weights"), why, "leave it out")
+            return caption_with_checkpoint(pictures, checkpoint, reporter=reporter, beam_size=beam_size)
+        return caption_dataset(
+            pictures,
+            find_folder(run, workspace, reporter),
+            reporter=reporter,
+            beam_size=beam_size,
+            backbone_weights=backbone_weights,
+            **visual_inputs(regions, graphs),
+            as_trained=as_trained,
+        )
 
 
 def open_pictures(images: Iterable[Path], regions: str | None) -> Dataset:
@@ -136,7 +161,8 @@ def write_captions(captioned: Captioned, out: Path) -> None:
 def print_captions(captioned: Captioned, pictures: Dataset, typed: Iterable[Path] = ()) -> None:
     """A line a picture, with its name as it was typed, or as the data have it."""
     names = {sample.image_id: sample.file for sample in pictures.samples}
-    names |= dict(zip(names, map(str, dict.fromkeys(typed)), strict=False))
+    for sample, path in zip(pictures.samples, dict.fromkeys(typed), strict=False):
+        names[sample.image_id] = str(path)
     for image_id, text in captioned.captions.items():
         echo(f"{names[image_id]}: {text}")
 

@@ -8,20 +8,18 @@ from typing import Annotated
 import typer
 
 from harness.cli.caption import (
-    NOT_FOR_HUB,
     BeamSizeOption,
     GraphsOption,
     RegionsOption,
     RunOption,
     WeightsOption,
-    find_folder,
+    caption_with_run,
     name_unusable,
     print_captions,
-    visual_inputs,
     write_captions,
 )
-from harness.cli.inputs import doing, open_split, progress_aside
-from harness.cli.options import HubOption, ImagesOption, PluginOption, WorkspaceOption, refuse_typed
+from harness.cli.inputs import doing, open_split
+from harness.cli.options import HubOption, ImagesOption, PluginOption, WorkspaceOption
 from harness.cli.output import ForceOption, Out, check_out
 from harness.utils.workspace import DEFAULT, Workspace
 
@@ -55,32 +53,24 @@ def caption_data(
 
     Pictures that cannot be read are named on stderr, the others are captioned, and the exit code is 1.
     """
-    inputs = [data, regions, graphs, backbone_weights, *(plugin or ())]
-    check_out(out, force=force, inputs=inputs)
+    check_out(out, force=force, inputs=[data, regions, graphs, backbone_weights, *(plugin or ())])
     with doing("Loading torch"):
-        from harness.benchmark.caption_images import caption_dataset
-        from harness.benchmark.hub_model import caption_with_checkpoint, find_hub, hub_options
         from harness.utils.plugins import load_plugins
 
-    load_plugins(plugin)
-    place = Workspace(workspace)
-    pictures = open_split(data, images, split, place)
-    checkpoint = find_hub(run, place, hub_options(hub or ()))
-    if checkpoint is not None:
-        refuse_typed(context, ("regions", "graphs", "backbone_weights"), NOT_FOR_HUB, "leave it out")
-    with progress_aside() as reporter:
-        if checkpoint is not None:
-            captioned = caption_with_checkpoint(pictures, checkpoint, reporter=reporter, beam_size=beam_size)
-        else:
-            captioned = caption_dataset(
-                pictures,
-                find_folder(run, place, reporter),
-                reporter=reporter,
-                beam_size=beam_size,
-                backbone_weights=backbone_weights,
-                **visual_inputs(regions, graphs),
-                as_trained=True,
-            )
+        load_plugins(plugin)
+        pictures = open_split(data, images, split, Workspace(workspace))
+    captioned = caption_with_run(
+        context,
+        pictures,
+        run,
+        Workspace(workspace),
+        beam_size=beam_size,
+        backbone_weights=backbone_weights,
+        regions=regions,
+        graphs=graphs,
+        hub=hub,
+        as_trained=True,
+    )
     if out is not None:
         write_captions(captioned, out)
     else:

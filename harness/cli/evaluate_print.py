@@ -25,18 +25,22 @@ def print_scores(report: Report, references: References) -> None:
         value = report.quantity(metric, domain).value
         return "-" if value is None else f"{100 * value:.2f}"
 
+    metrics = list(overall)
+    for domain in domains:
+        metrics += [metric for metric in report.evaluation.scores[domain] if metric not in metrics]
     rows = []
-    for metric in dict.fromkeys([*overall, *(name for domain in domains for name in report.evaluation.scores[domain])]):
-        own = ["", ""]  # of domains alone
+    for metric in metrics:
+        score, interval = "", ""  # of a metric that domains alone have
         if metric in overall:
-            found = report.quantity(metric)
-            own = [cell(metric), bounds(found.low, found.high, percent)]
-        rows.append([metric, *own, *(cell(metric, domain) for domain in domains)])
+            quantity = report.quantity(metric)
+            score, interval = cell(metric), bounds(quantity.low, quantity.high, percent)
+        rows.append([metric, score, interval, *(cell(metric, domain) for domain in domains)])
     echo(f"{len(report.evaluation.ids)} images of {references.name}")
     header = ["metric", "score", "95 % interval", *(f"{domain} ({len(ids)})" for domain, ids in domains.items())]
     echo(format_table(header, rows, "table"), nl=False)
     for metric in overall:
-        if (quantity := report.quantity(metric)).value is None:
+        quantity = report.quantity(metric)
+        if quantity.value is None:
             echo(f"{metric}: {quantity.reason or ''}")
     if domains:
         echo(f"domains: {describe_domains({domain: len(members) for domain, members in domains.items()})}")
@@ -44,19 +48,32 @@ def print_scores(report: Report, references: References) -> None:
     echo(report.signature)
 
 
-def print_more(found: Measured) -> None:
+def print_more(measured: Measured) -> None:
     """A line a metric: its value with the interval, and which direction is better; then what it measures, or lacks."""
     from reports.tables.numbers import bounds
     from results.runs.more_metrics import BETTER, MORE_METRICS, base_name, depends_on, more_order
 
     rows, notes = [], []
-    for name in (order := more_order(found.values)):
-        quantity, metric = found.values[name], MORE_METRICS[base_name(name)]
-        show = "{:.4g}".format if not metric.share else lambda share: f"{100 * share:.2f}"
+    names_by_model: dict[str, list[str]] = {}
+    for name in more_order(measured.values):
+        short_name = base_name(name)
+        quantity, metric = measured.values[name], MORE_METRICS[short_name]
+        show = _share if metric.share else _plain_number
         value = "-" if quantity.value is None else show(quantity.value)
-        rows.append([base_name(name), BETTER[metric.better], value, bounds(quantity.low, quantity.high, show)])
-        notes.append(f"{name}: {quantity.reason}" if quantity.reason else f"{base_name(name)}: {metric.meaning}")
+        rows.append([short_name, BETTER[metric.better], value, bounds(quantity.low, quantity.high, show)])
+        notes.append(f"{name}: {quantity.reason}" if quantity.reason else f"{short_name}: {metric.meaning}")
+        model = depends_on(name)
+        if model:
+            names_by_model.setdefault(model, []).append(short_name)
     echo(format_table(["metric", "better", "value", "95 % interval"], rows, "table", texts=2))
-    for model in dict.fromkeys(filter(None, map(depends_on, order))):
-        notes.append(f"{', '.join(base_name(name) for name in order if depends_on(name) == model)} by {model}")
+    for model, names in names_by_model.items():
+        notes.append(f"{', '.join(names)} by {model}")
     echo("\n".join([*notes, "fractions x100, words and vocabulary as counted"]))
+
+
+def _share(value: float) -> str:
+    return f"{100 * value:.2f}"
+
+
+def _plain_number(value: float) -> str:
+    return f"{value:.4g}"

@@ -51,18 +51,19 @@ def teacher_forced_macs(name: str, length: float = MEAN_LENGTH, square: float = 
     """
     arguments = model_card(name).arguments
     width, hidden = arguments["d_model"], arguments["d_ff"]
-    static, dynamic = arguments["encoder"] == "static", arguments["decoder"] == "dynamic"
-    layers, stacked = arguments["n_encoder_layers"], arguments["n_decoder_layers"]
-    # Query, key, value and output; or, statically, key, two values and selector, and five products with N vectors.
-    mixing = 4 * width**2 * REGIONS
-    mixing += 5 * sum(arguments["static_lengths"]) * REGIONS * width if static else 2 * REGIONS**2 * width
-    encoder = layers * (mixing + 2 * width * hidden * REGIONS) + static * layers * width**2 * REGIONS
-    if dynamic:  # condition, key, two values and selector, and five products of T * N_E vectors with T others
-        mixing = 5 * width**2 * length + 5 * arguments["dynamic_length"] * square * width
-    else:
-        mixing = 4 * width**2 * length + 2 * square * width
-    attending = 2 * width**2 * (length + REGIONS) + 2 * length * REGIONS * width
-    decoder = stacked * (mixing + attending + 2 * width * hidden * length) + dynamic * stacked * width**2 * length
+    is_static, is_dynamic = arguments["encoder"] == "static", arguments["decoder"] == "dynamic"
+    # Attention: query, key, value and output.
+    encoder_layer = 4 * width**2 * REGIONS + 2 * REGIONS**2 * width + 2 * width * hidden * REGIONS
+    if is_static:  # key, two values and selector, five products with N vectors, and the reduce layer
+        encoder_layer = 5 * width**2 * REGIONS + 2 * width * hidden * REGIONS
+        encoder_layer += 5 * sum(arguments["static_lengths"]) * REGIONS * width
+    self_attention = 4 * width**2 * length + 2 * square * width
+    if is_dynamic:  # condition, key, two values and selector, five products of T * N_E vectors with T others, reduce
+        self_attention = 6 * width**2 * length + 5 * arguments["dynamic_length"] * square * width
+    cross_attention = 2 * width**2 * (length + REGIONS) + 2 * length * REGIONS * width
+    decoder_layer = self_attention + cross_attention + 2 * width * hidden * length
+    encoder = arguments["n_encoder_layers"] * encoder_layer
+    decoder = arguments["n_decoder_layers"] * decoder_layer
     return float(encoder + decoder + VOCABULARY * width * length)
 
 
@@ -84,10 +85,21 @@ def flops_table(output: TableFormatOption = "table") -> None:
             [printed] = published_for(name, metric="GMAC-table")
             model = create_model(name, vocab_size=VOCABULARY, visual_dim=CHANNELS)
             caption = count_caption(model, example_visual(model.visual, length=REGIONS), _TOKENS, _BEAM).macs
-            each = [macs * IMAGES / 1e12 for macs in (teacher_forced_macs(name), caption, caption + backbone)]
-            counted = [f"{each[0]:.3f}", f"{each[1]:.2f}", f"{each[2]:.1f}"]
-            rows.append([name.removeprefix("expansionnet_v2/"), f"{printed.value:.2f}", *counted])
+            rows.append(
+                [
+                    name.removeprefix("expansionnet_v2/"),
+                    f"{printed.value:.2f}",
+                    f"{_of_all_images(teacher_forced_macs(name)):.3f}",
+                    f"{_of_all_images(caption):.2f}",
+                    f"{_of_all_images(caption + backbone):.1f}",
+                ]
+            )
             task.reach(number, name)
     header = ["Row", "Printed", "Convention", f"Beam {_BEAM}", f"Beam {_BEAM} + Swin-L"]
     echo(format_table(header, rows, output), nl=False)
     print_notes(_NOTES, output, "\n")
+
+
+def _of_all_images(macs: float) -> float:
+    """The table's unit: 10^12 multiply-accumulates of 5,000 images, from those of one image."""
+    return macs * IMAGES / 1e12

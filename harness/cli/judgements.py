@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from math import isnan
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,6 +14,9 @@ from harness.cli.inputs import doing
 from harness.cli.output import ForceOption, Out, check_out, echo, format_table
 from harness.metrics.signature import EvaluationSettings
 from harness.utils.errors import BenchError
+
+if TYPE_CHECKING:
+    from results.statistics.agreement import Agreement
 
 EXAMPLES = r"""
 bench judgements flickr8k.json
@@ -57,14 +60,13 @@ def judgements(
     if not agreement:
         raise BenchError(f"nothing was scored: {scored.scores[OVERALL]['CIDEr-D'].reason}", "use --tokenizer python")
     measures = list(next(iter(agreement.values())))
-    gaps = {name: differences({metric: of[name] for metric, of in agreement.items()}) for name in measures}
+    tests = {name: differences({metric: taus[name] for metric, taus in agreement.items()}) for name in measures}
     reasons = {metric: score.reason for metric, score in scored.scores[OVERALL].items() if score.value is None}
     echo(f"{len(judged.captions):,} captions of {len(set(judged.images)):,} images, {file.name}")
-    intervals = {
-        metric: {name: None if isnan(tau.value) else [tau.value, tau.low, tau.high] for name, tau in of.items()}
-        for metric, of in agreement.items()
-    }
-    rows = [[metric, *map(_cell, of.values())] for metric, of in intervals.items()]
+    intervals, rows = {}, []
+    for metric, taus in agreement.items():
+        intervals[metric] = {name: _interval(tau) for name, tau in taus.items()}
+        rows.append([metric, *(_cell(interval) for interval in intervals[metric].values())])
     echo(format_table(["metric", *(f"{name} [95 %]" for name in measures)], rows, "table"), nl=False)
     first = measures[0]
     known = [metric for metric in agreement if not isnan(agreement[metric][first].value)]
@@ -72,7 +74,7 @@ def judgements(
         echo("-: no two captions that are compared have different ratings")
     ranked = sorted(known, key=lambda metric: -agreement[metric][first].value)
     for above, below in pairwise(ranked):
-        test = gaps[first].get((above, below)) or gaps[first].get((below, above))
+        test = tests[first].get((above, below)) or tests[first].get((below, above))
         if test is not None:
             gap, p = test
             echo(f"{above} {100 * abs(gap):.1f} above {below}, p {p:.2g}")
@@ -81,7 +83,9 @@ def judgements(
         echo(f"{metric}: {reason}")
     content = {
         "agreement": intervals,
-        "differences": {name: [[*pair, *of[pair]] for pair in of] for name, of in gaps.items()},
+        "differences": {
+            name: [[*pair, *test] for pair, test in tests_of_pairs.items()] for name, tests_of_pairs in tests.items()
+        },
         "n": len(judged.captions),
         "images": len(set(judged.images)),
         "ratings": len(judged.ratings),
@@ -90,6 +94,11 @@ def judgements(
     write_json(content, out)
     if "CIDEr-D" in reasons or (settings.meteor and "METEOR" in reasons):
         raise typer.Exit(1)
+
+
+def _interval(tau: Agreement) -> list[float] | None:
+    """Value and bounds; None where no two captions that are compared have different ratings."""
+    return None if isnan(tau.value) else [tau.value, tau.low, tau.high]
 
 
 def _cell(interval: list[float] | None) -> str:

@@ -275,7 +275,7 @@ def _print_time(left: Mapping[str, int], seconds: Mapping[str, float], machine: 
         return
     known = {row: count * seconds[row] for row, count in to_do.items() if row in seconds}
     unknown = [row for row in to_do if row not in seconds]
-    where = "" if machine is None else f" on {machine}" if machine else " on this machine"
+    where = "" if machine is None else f" on {machine or 'this machine'}"
     if not known:
         console.print(f"time: not known yet, since no such run{where} is stored", soft_wrap=True)
         return

@@ -235,12 +235,16 @@ def _spent(pairs: Sequence[Pair], single: bool, all_costs: bool) -> Grid:
     costs = [{change.name: change for change in pair.costs} for pair in pairs]
     if single:
         rows = []
-        for change in (
-            costs[0][name] for name in (cost_order(costs[0]) if all_costs else MAIN_COSTS) if name in costs[0]
-        ):
+        for name in cost_order(costs[0]) if all_costs else MAIN_COSTS:
+            if name not in costs[0]:
+                continue
+            change = costs[0][name]
             kind = cost_kind(change.name, change.unit)
             spent = " → ".join(amount(change.name, side, change.unit) for side in (change.before, change.after))
             rows.append((kind.label, spent, DASH if kind.flag else ratio(change.ratio)))
         return Grid(("Cost", "A → B", "B by A"), rows)
-    ratios = [[ratio(of[name].ratio if name in of else None) for name in MAIN_COSTS] for of in costs]
-    return Grid(("B by A", *MAIN_COSTS.values()), [(_title(p), *of) for p, of in zip(pairs, ratios, strict=True)])
+    ratios_by_pair = []
+    for pair, changes in zip(pairs, costs, strict=True):
+        ratios = [ratio(changes[name].ratio if name in changes else None) for name in MAIN_COSTS]
+        ratios_by_pair.append((_title(pair), *ratios))
+    return Grid(("B by A", *MAIN_COSTS.values()), ratios_by_pair)

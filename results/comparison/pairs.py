@@ -75,21 +75,28 @@ def compare_pairs(runs: Iterable[Run], pairs: Sequence[PrintedPair]) -> list[Pai
     for (role, model, conditions), seeds in rows_of_runs(runs).items():
         if role == "model":
             by_conditions.setdefault(conditions, {})[model] = seeds
-    found = [
-        (pair, scored_sides(models[pair.b], models[pair.a]))
-        for pair in pairs
-        for models in by_conditions.values()
-        if pair.a in models and pair.b in models
-    ]
-    labels = _labels([ours[0] for _, (_, ours) in found])
-    scores = tested_pairs([sides for _, sides in found], _main_score)
-    results: dict[int, list[PairResult]] = {}
-    for (pair, (theirs, ours)), label, of_pair in zip(found, labels, scores, strict=True):
-        score = next(iter(of_pair), ScoreChange(SPLIT, METRIC, None, None, reason=f"no {METRIC} on {SPLIT}"))
-        result = PairResult(pair, label, (len(ours), len(theirs)), score, score.reason)
-        results.setdefault(id(pair), []).append(result)
-    models = {model for rows in by_conditions.values() for model in rows}
-    return [result for pair in pairs for result in results.get(id(pair), [_unmeasured(pair, models)])]
+    compared: list[PrintedPair] = []
+    sides: list[tuple[list[Run], list[Run]]] = []  # b, then a: a difference is the second less the first
+    for pair in pairs:
+        for models in by_conditions.values():
+            if pair.a in models and pair.b in models:
+                compared.append(pair)
+                sides.append(scored_sides(models[pair.b], models[pair.a]))
+    labels = _labels([runs_of_a[0] for _, runs_of_a in sides])
+    results: dict[PrintedPair, list[PairResult]] = {}
+    for pair, (runs_of_b, runs_of_a), label, scores in zip(
+        compared, sides, labels, tested_pairs(sides, _main_score), strict=True
+    ):
+        score = ScoreChange(SPLIT, METRIC, None, None, reason=f"no {METRIC} on {SPLIT}")
+        if scores:
+            [score] = scores
+        result = PairResult(pair, label, (len(runs_of_a), len(runs_of_b)), score, score.reason)
+        results.setdefault(pair, []).append(result)
+    known = {model for models in by_conditions.values() for model in models}
+    ordered: list[PairResult] = []
+    for pair in dict.fromkeys(pairs):
+        ordered += results.get(pair) or [_unmeasured(pair, known)]
+    return ordered
 
 
 def _unmeasured(pair: PrintedPair, models: set[str]) -> PairResult:
@@ -104,15 +111,17 @@ def _main_score(run: Run) -> Mapping[str, Mapping[str, Quantity]]:
 
 
 def _labels(runs: Sequence[Run]) -> list[str]:
-    """The label of each run, with what else distinguishes those of one model where labels are the same."""
+    """The label of each run, with what else separates those of one model where labels are the same."""
     unique = {run.key: run for run in runs}
-    apart = dict(zip(unique, distinguishing(list(unique.values())), strict=True))
-    short = {key: _label(run) for key, run in unique.items()}
-    alike = Counter((run.model, short[key]) for key, run in unique.items())
-    return [
-        f"{short[run.key]} ({apart[run.key]})" if alike[run.model, short[run.key]] > 1 else short[run.key]
-        for run in runs
-    ]
+    separating = dict(zip(unique, distinguishing(list(unique.values())), strict=True))
+    counts = Counter((run.model, _label(run)) for run in unique.values())
+    labels = []
+    for run in runs:
+        label = _label(run)
+        if counts[run.model, label] > 1:
+            label += f" ({separating[run.key]})"
+        labels.append(label)
+    return labels
 
 
 def _label(run: Run) -> str:
