@@ -57,9 +57,9 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
         store.record_dataset(DatasetRecord("coco", FINGERPRINT, "/pictures", {"test": IMAGES}, images))
         for number in range(MODELS * SEEDS):
             model, seed = divmod(number, SEEDS)
-            config = {"card": {"family": f"family_{model % 6}", "paper": "A paper", "year": 2020, "source": "none"}}
+            record = {"card": {"family": f"family_{model % 6}", "paper": "A paper", "year": 2020, "source": "none"}}
             cell = RunSpec(
-                f"m{model}-s{seed}", f"model_{model}", "model", seed, "controlled", FINGERPRINT, config, SIGNATURE
+                f"m{model}-s{seed}", f"model_{model}", "model", seed, "controlled", FINGERPRINT, record, SIGNATURE
             )
             scores = {image: max(0.0, chance.gauss(0.9 + model / 50, 0.5)) for image in range(IMAGES)}
             mean = sum(scores.values()) / IMAGES

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal
 
 Role = Literal["model", "reference"]
-RunKind = Literal["trained", "pretrained", "hub", "stored", "captions", "reference"]
-"""How a run is executed: trained here, published weights as they are (in the zoo, or by transformers itself), a stored
-run again, captions that another system wrote, or a row without a model."""
+RunKind = Literal["trained", "pretrained", "hub", "captions", "ensemble", "stored", "reference"]
+"""How a run is executed: trained here, published weights as they are (in the zoo, or by transformers itself), captions
+that another system wrote, several runs together, a stored run again, or a row without a model."""
 Status = Literal["planned", "running", "finished", "failed", "skipped"]
 
 
@@ -55,6 +55,23 @@ CODE_FIELDS = frozenset({"v", "rev"})
 """Fields of a signature that name code: the release and the results revision. Comparisons are across them."""
 
 
+_NAMED = frozenset({"size", "schedule"})
+
+
+def without_names(conditions: Mapping[str, str]) -> dict[str, str]:
+    """The fields of a signature less the names of preset and schedule, which stand before a digest of their settings.
+
+    Example:
+        >>> without_names({"beam": "3", "schedule": "quick*2#1a2b3c"})
+        {'beam': '3', 'schedule': '1a2b3c'}
+    """
+    unnamed = dict(conditions)
+    for name in _NAMED & unnamed.keys():
+        _, hash_sign, digest = unnamed[name].partition("#")
+        unnamed[name] = digest if hash_sign else unnamed[name]
+    return unnamed
+
+
 def without_code(conditions: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in conditions.items() if name not in CODE_FIELDS}
 
@@ -82,10 +99,13 @@ class CodeRecord:
 class RunSpec:
     """One planned run: a model (or reference row) under one configuration and one seed.
 
-    `key` identifies it over configuration, data fingerprint and code version. `dataset` is the fingerprint of a data
-    set that the store knows. `signature` holds every field that scores depend on, less model and seed. Runs whose
-    `config` differs in nothing but fields named "seed" are seeds of one row. `execution` is what executing needs beside
-    it.
+    Attributes:
+        key: identifies it over configuration, content and code.
+        dataset: the fingerprint of a data set that the store knows.
+        record: what only describes it, for reports.
+        signature: every field that scores depend on, less model and seed.
+        config: how it is executed, JSON of a `harness.config.run.RunConfig`; None of rows of captionbench 1 that did
+            not say it.
     """
 
     key: str
@@ -94,12 +114,13 @@ class RunSpec:
     seed: int
     track: str
     dataset: str
-    config: dict[str, Any]
+    record: dict[str, Any]
     signature: dict[str, str]
+    _: KW_ONLY
+    config: dict[str, Any] | None = None
     code_version: str = ""
     code: CodeRecord | None = None
     kind: RunKind = "trained"
-    execution: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,16 +9,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Literal, Self
+from typing import Self
 
 import torch
 from torch import Tensor, nn
 
 from zoo.errors import ZooError
-
-VisualKind = Literal["grid", "regions", "regions+grid", "pooled", "pixels", "none"]
-GraphKind = Literal["none", "words", "labels"]
-"""What numbers stand for in the scene graph that a model reads: words of its embedding, or labels of edges."""
+from zoo.registry import GraphKind, VisualKind
 
 
 @dataclass(frozen=True, slots=True)

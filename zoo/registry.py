@@ -11,12 +11,17 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from zoo.errors import ZooError
 
 if TYPE_CHECKING:
-    from zoo.captioner import Captioner, GraphKind, VisualKind
+    from zoo.captioner import Captioner
+
+VisualKind = Literal["grid", "regions", "regions+grid", "pooled", "pixels", "none"]
+"""What a model sees of an image."""
+GraphKind = Literal["none", "words", "labels"]
+"""What numbers stand for in the scene graph that a model reads: words of its embedding, or labels of edges."""
 
 LARGEST: Final[Mapping[str, int]] = {
     "d_model": 2**16,

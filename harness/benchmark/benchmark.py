@@ -5,22 +5,23 @@ Finished runs are re-used, failed ones tried again, and one model's failure neve
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
+from functools import partial
 
 import torch
 
 from harness.benchmark.costs import BASE_BYTES, time_deferred
 from harness.benchmark.engines import Failure, spread_over
 from harness.benchmark.engines.here import limit_threads
-from harness.benchmark.identity.reuse import settle
-from harness.benchmark.plan import Request, plan, resolve
-from harness.benchmark.run_config import RunConfig
+from harness.benchmark.plan import Request, check_rows, plan, resolve
+from harness.benchmark.reuse import reuse_finished_runs
 from harness.benchmark.saved_model import is_saved
 from harness.benchmark.scoring import add_facts, add_more_metrics, more_evaluator
 from harness.benchmark.work import Ended, Services, Work, mark_interrupted, next_free
+from harness.config.run import config_of
 from harness.measure.environment import describe_state
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
-from results.records import RunSpec, budget_of
+from results.records import RunSpec
 
 _RELEASE_S = 5.0
 
@@ -40,14 +41,18 @@ def run_benchmark(
         services = stack.enter_context(Services(request.workspace, reporter, request.execution.plugins))
         store = services.store
         # The data: images checked, features extracted or re-used, vocabulary built.
-        device = torch.device(asked.opening.device)
-        context = services.context(RunConfig(opening=asked.opening), spread_over(engine, device, BASE_BYTES))
-        more = None if request.more is None else more_evaluator(request.more, context.data, asked.opening.device)
+        device = torch.device(asked.conditions.execution.device)
+        context = services.context(
+            asked.conditions,
+            check=partial(check_rows, request, asked.models, reporter),
+            spread=spread_over(engine, device, BASE_BYTES),
+        )
+        more = None if request.more is None else more_evaluator(request.more, context.data, str(device))
         # The plan: a spec for every run, or the finished run that stands for it.
         with reporter.step("Planning the runs"):
             specs = plan(request, asked, context, reporter, store)
             store.record_dataset(context.data.record(context.signature["data"]))
-            specs, notes = settle(specs, store, accept=request.accept_code_changes, rerun=request.rerun)
+            specs, notes = reuse_finished_runs(specs, store, accept=request.accept_code_changes, rerun=request.rerun)
         for note in notes:
             reporter.note(note)
         _refuse_missing_members(specs, services)
@@ -57,7 +62,7 @@ def run_benchmark(
             reporter.note(f"{others} other processes use {device}: times will be longer", style="yellow")
         # The runs: first those that are finished, then those that no other command executes.
         titles, left, work = _titles(specs), [], Work(request.workspace, request.rerun, services)
-        ensembles = [spec.key for spec in specs if "members" in spec.config]
+        ensembles = [spec.key for spec in specs if spec.kind == "ensemble"]
         for key in titles:
             if work.is_done(key):
                 ended[key] = work(key)
@@ -71,7 +76,7 @@ def run_benchmark(
 
         try:
             ending = stack.enter_context(closing(engine.perform(work, take)))
-            with limit_threads(RunConfig.of(specs[0]).execution.jobs or 1):
+            with limit_threads(config_of(specs[0]).execution.jobs or 1):
                 for key, answer in ending:
                     ended[key] = "failed" if isinstance(answer, Failure) else answer
                     if isinstance(answer, Failure):  # its process died
@@ -100,7 +105,9 @@ def _refuse_missing_members(specs: Sequence[RunSpec], services: Services) -> Non
     """BenchError where an ensemble's members are neither finished, nor imported, nor among the runs of the command."""
     planned, store = {spec.key for spec in specs}, services.store
     for spec in specs:
-        there = {key: store.status(key) for key in spec.config.get("members", ()) if key not in planned}
+        config = config_of(spec)
+        members = config.members if config.kind == "ensemble" else ()
+        there = {key: store.status(key) for key in members if key not in planned}
         unfinished = [key for key, status in there.items() if status != "finished"]
         missing = [key for key in unfinished if there[key] is not None or not is_saved(key, services.workspace)]
         if missing:
@@ -114,7 +121,7 @@ def _refuse_missing_members(specs: Sequence[RunSpec], services: Services) -> Non
 
 def said_budget(spec: RunSpec) -> str:
     """What a title says of a run's budget: nothing of the usual one."""
-    budget = budget_of(spec.config)
+    budget = config_of(spec).made_from.budget
     return "" if budget == 1 else f" budget {budget}"
 
 

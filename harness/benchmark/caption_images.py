@@ -30,7 +30,8 @@ from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
 from results.records import AttentionRecord
 from zoo import Captioner
-from zoo.captioner import GraphKind, VisualSpec
+from zoo.captioner import VisualSpec
+from zoo.registry import GraphKind
 
 
 @dataclass(frozen=True, slots=True)

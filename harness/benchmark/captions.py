@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Self
@@ -17,6 +17,7 @@ from pydantic import Field, ValidationError
 from harness.benchmark.context import BenchmarkData
 from harness.benchmark.scoring import score_split, within
 from harness.config.model_patterns import CAPTIONS
+from harness.config.run import CaptionsRun, RunFiles
 from harness.config.schedule import Strict
 from harness.data.formats.look import odd_captions, without_shared_words
 from harness.data.formats.match import MatchOptions
@@ -90,7 +91,7 @@ class SystemCard(Strict):
 class CaptionsFile:
     """A file of captions as it was asked for.
 
-    `subset` is the field of the signature where images are missing, `named_by` the field that names the images.
+    `subset` says which images it has where some are missing, `named_by` is the field that names the images.
     """
 
     path: Path
@@ -98,7 +99,7 @@ class CaptionsFile:
     card: SystemCard
     name: str
     seed: int = 0
-    subset: dict[str, str] = field(default_factory=dict)
+    subset: str = ""
     named_by: str | None = None
 
     @property
@@ -106,20 +107,29 @@ class CaptionsFile:
         """A digest of the machine and the path: what the file held before is told by it."""
         return digest([platform.node(), str(absolute(self.path))])
 
-    def settings(self) -> dict[str, Any]:
-        """What its scores depend on, for the run key; BenchError where a file of scores cannot be read."""
+    def run(self, common: Mapping[str, Any]) -> CaptionsRun:
+        """The configuration of its run; `common` are the fields of every run.
+
+        BenchError where a file of scores cannot be read.
+        """
         files = {name: scores_file(self.path, file) for name, file in self.card.scores.items()}
         if own := [name for name in files if name.partition(" (")[0] in METRICS]:
             raise BenchError(f"the card of {self.path}: {own[0]} is computed here", "take it out of the card's scores")
-        scores = {name: hashlib.sha256(read_file(file)).hexdigest() for name, file in files.items()}
-        settings: dict[str, Any] = {"captions": self.checksum, "file": self.place, "named_by": self.named_by}
-        if scores:
-            settings["scores"] = scores
-        if self.card.caption_field is not None:
-            settings["caption_field"] = self.card.caption_field
-        if self.card.by_position:
-            settings["by_position"] = True
-        return settings
+        located: RunFiles = common["files"]
+        return CaptionsRun(
+            **{**common, "files": located.model_copy(update={"captions": self.path})},
+            model=self.name,
+            seed=self.seed,
+            sha256=self.checksum,
+            place=self.place,
+            id_field=self.card.id_field,
+            named_by=self.named_by,
+            subset=self.subset,
+            caption_field=self.card.caption_field,
+            by_position=self.card.by_position,
+            scores=dict(self.card.scores),
+            scores_sha256={name: hashlib.sha256(read_file(file)).hexdigest() for name, file in files.items()},
+        )
 
     def record(self, dataset: str) -> dict[str, Any]:
         """The card as reports read it from a run's configuration, and when it was asked for of which file."""
@@ -164,10 +174,7 @@ class CaptionsFile:
             reporter.note(f"{self.name}: {note}", style="yellow")
         sizes = {split: (sorted(of), len(data.evaluated[split])) for split, of in by_split.items()}
         parts = [f"{split}={len(ids)}/{of}#{digest(ids, 6)}" for split, (ids, of) in sizes.items() if len(ids) < of]
-        subset = {"subset": ",".join(parts)} if parts else {}
-        if by_position:
-            subset["ids"] = "position"
-        return replace(self, subset=subset, named_by=id_field)
+        return replace(self, subset=",".join(parts), named_by=id_field)
 
 
 def _plain(name: str) -> str:
@@ -300,14 +307,16 @@ def scores_file(captions: Path, name: str) -> Path:
     return captions.parent / name
 
 
-def score_captions(path: Path, card: Mapping[str, Any], data: BenchmarkData, evaluator: Evaluator) -> Outcome:
-    """Score the captions of a file on every split that it has; `card` is the record of its planning."""
-    checksum = card["sha256"]
-    if hashlib.sha256(read_file(path)).hexdigest() != checksum:
+def score_captions(config: CaptionsRun, data: BenchmarkData, evaluator: Evaluator) -> Outcome:
+    """Score the captions of a file on every split that it has."""
+    path = config.files.captions
+    if path is None:
+        raise BenchError("files.captions is missing: the file of captions", "add --set files.captions=FILE")
+    if hashlib.sha256(read_file(path)).hexdigest() != config.sha256:
         raise BenchError(f"{path} was changed since the run was planned", "give the same command again")
     splits, costs = [], dict.fromkeys(_COSTS, Quantity(None, NOT_RUN))
     costs["score_seconds"] = Quantity(None, "it has no captions of the test split")
-    options = MatchOptions(card.get("id_field"), bool(card.get("by_position")), card.get("caption_field"))
+    options = MatchOptions(config.id_field, config.by_position, config.caption_field)
     by_split, _, _ = captions_by_split(path, data, options, allow_subset=True)
     for split, captions in by_split.items():
         files = {sample.image_id: sample.file for sample in data.evaluated[split] if sample.file}
@@ -320,7 +329,7 @@ def score_captions(path: Path, card: Mapping[str, Any], data: BenchmarkData, eva
                 labels=data.dataset.labels,
                 options=options,
             )[0]
-            for name, file in card.get("scores", {}).items()
+            for name, file in config.scores.items()
         }
         result, seconds = score_split(split, captions, within(data, split, captions), evaluator, others)
         if split == "test":

@@ -1,28 +1,18 @@
 """The context that runs are executed in: the data, each model's inputs, the device, and the signature they make."""
 
-import shlex
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
 
 import torch
 
-from harness.benchmark.baselines import REFERENCE_ROWS
-from harness.benchmark.identity.signature import (
-    data_field,
-    model_signature,
-    nrefs_field,
-    schedule_field,
-    vocabulary_field,
-)
-from harness.benchmark.run_config import Opening
+from harness.benchmark.signature import DataFields, data_field, model_signature, nrefs_field, vocabulary_field
 from harness.config.execution import ExecutionConfig
 from harness.config.features import FeatureConfig
-from harness.config.model_patterns import CAPTIONS, looks_at_nothing, needs_no_training_captions
 from harness.config.preset import Decoding, Preset
-from harness.config.tuning import AppliedTuning, tuned_preset
+from harness.config.run import Conditions, MadeFrom
 from harness.data.backbones.backbone import Backbone, open_backbone
 from harness.data.batches import VisualSource
 from harness.data.convert import working_rule
@@ -44,7 +34,6 @@ from harness.data.regions.features import VisualFeatures, both_streams
 from harness.data.verify import has_pictures
 from harness.data.vocabularies import SubwordVocabulary
 from harness.data.vocabulary import PREPARATIONS, Vocabulary, counted_captions
-from harness.metrics.signature import EvaluationSettings
 from harness.training.sentence_graphs import check_sentences, open_sentences
 from harness.utils.errors import BenchError
 from harness.utils.files import require_utf8
@@ -52,7 +41,8 @@ from harness.utils.precision import set_products
 from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
 from results.records import DatasetRecord, ImageRecord
-from zoo.captioner import GraphKind, VisualKind, VisualSpec
+from zoo.captioner import VisualSpec
+from zoo.registry import GraphKind, VisualKind
 
 _FEW_TO_VALIDATE = 20
 
@@ -68,6 +58,7 @@ class BenchmarkData:
         grid: the cells beside regions; None where no model sees both, or regions come from elsewhere.
         graphs: scene graphs; None where no model reads any, or none are given.
         sentences: scene graphs of the training and validation captions; None where no stage reads any.
+        fields: what signatures say of the data.
     """
 
     dataset: Dataset
@@ -79,6 +70,7 @@ class BenchmarkData:
     feature_config: FeatureConfig
     features: VisualFeatures | None
     cache: Path
+    fields: DataFields
     grid: VisualFeatures | None = None
     graphs: ImageGraphs | None = None
     sentences: SentenceGraphs | None = None
@@ -134,28 +126,27 @@ class Execution:
 
 @dataclass(frozen=True)
 class RunContext:
-    """What a process opened for the runs of a benchmark; `preset` and `signature` are those of all models, untuned."""
+    """What a process opened for the runs of a benchmark, and the preset that one of them is trained by."""
 
     data: BenchmarkData
     inputs: ModelInputs
     execution: Execution
     preset: Preset
-    signature: dict[str, str]
+    made_from: MadeFrom | None = None
 
-    def under(self, budget: int) -> Self:
-        """The context of runs under a budget, with the schedule so; before tuned values."""
-        if budget == 1:
-            return self
-        schedule = self.preset.schedule.times(budget)
-        preset = self.preset.model_copy(update={"schedule": schedule})
-        return replace(self, preset=preset, signature=self.signature | {"schedule": schedule_field(schedule)})
+    @property
+    def signature(self) -> dict[str, str]:
+        """What scores of trained models depend on; of size and schedule the names before tuning."""
+        signed = model_signature(self.preset, self.data.fields, precision=self.execution.precision)
+        if self.made_from is not None:
+            signed |= {"size": self.made_from.size, "schedule": self.made_from.schedule}
+            if self.made_from.tuned is not None:
+                signed["tuned"] = self.made_from.tuned.label
+        return signed
 
-    def tuned(self, tuning: AppliedTuning | None) -> Self:
-        """The context of a model that was tuned, with its values in the preset, and the signature so."""
-        if tuning is None:
-            return self
-        preset = tuned_preset(self.preset, tuning.values, tuning.stages)
-        return replace(self, preset=preset, signature=self.signature | {"tuned": tuning.label})
+    def with_preset(self, preset: Preset, made_from: MadeFrom | None = None) -> Self:
+        """The context of a run by another preset, of the same vocabulary and decoding."""
+        return replace(self, preset=preset, made_from=made_from)
 
     def updates(self) -> tuple[int, ...]:
         """The optimiser steps of each stage of the preset, without an early stop; the same for every model."""
@@ -193,20 +184,31 @@ class RunContext:
         return self.data.graphs.entries[kind]
 
 
+Check = Callable[[Dataset], None]
+"""Refuses data, before any work, that the rows of a benchmark cannot be made of."""
+
+
 def open_context(
-    opening: Opening, workspace: Workspace, reporter: Reporter, *, spread: Spread | None = None, make: bool = True
+    conditions: Conditions,
+    workspace: Workspace,
+    reporter: Reporter,
+    *,
+    check: Check = lambda _: None,
+    spread: Spread | None = None,
+    make: bool = True,
 ) -> RunContext:
     """Open the data, check every image, extract or re-use the features and build the vocabulary.
 
     `make` says whether features that are missing are made; without them a context is good to plan with alone.
-    BenchError for unreadable data, an empty split, a wrong backbone, and what `prepare_features` refuses.
+    BenchError for unreadable data, an empty split, a wrong backbone, and what `check` and `prepare_features` refuse.
     """
-    preset, config, device = opening.preset, opening.features, torch.device(opening.device)
-    dataset, backbone = open_inputs(opening, workspace, reporter)
+    preset, config = conditions.preset, conditions.located_features()
+    device, described = torch.device(conditions.execution.device), conditions.data
+    dataset, backbone = open_inputs(conditions, workspace, reporter)
     for note in dataset.notes:
         reporter.note(note, style="yellow")
-    _check_captions(opening, dataset, reporter)
-    sees = looking(opening, dataset)
+    check(dataset)
+    sees = looking(described.sees, dataset)
     warn_of_preprocessing(config, sees, reporter)
     if not make and missing_features(dataset, config, backbone, sees=sees, cache_dir=workspace.cache):
         seen = Prepared(None, backbone.describe(), dict(dataset.faults))
@@ -217,12 +219,13 @@ def open_context(
             backbone,
             sees=sees,
             cache_dir=workspace.cache,
-            may_skip=opening.skip_bad_images,
+            may_skip=described.skip_bad_images,
             device=device,
             reporter=reporter,
             spread=spread,
         )
-    graphs = prepare_graphs(dataset, config, seen, opening.graphs, may_skip=opening.skip_bad_images, reporter=reporter)
+    may_skip = described.skip_bad_images
+    graphs = prepare_graphs(dataset, config, seen, described.graphs, may_skip=may_skip, reporter=reporter)
     skipped = {**seen.skipped, **({} if graphs is None else graphs.bad)}
     splits = usable_splits(dataset, skipped)
     evaluated = {name: samples for name, samples in splits.items() if name not in TRAINING_SPLITS}
@@ -245,15 +248,11 @@ def open_context(
         else:
             vocabulary = Vocabulary.build(captions, words.min_count, preparation)
     sentences = open_sentences(dataset, config.sentence_graphs, preset, splits)
-    signature = model_signature(
-        preset,
+    fields = DataFields(
         data=data_field(dataset, skipped, without_restval=drops_restval),
         nrefs=nrefs_field(evaluated),
-        evaluation=EvaluationSettings(spice=opening.spice),
         features=seen.described,
         vocabulary=vocabulary_field(vocabulary, words.min_count),
-        precision=opening.precision,
-        revision=opening.revision,
         sentences=None if sentences is None else sentences.described,
     )
     data = BenchmarkData(
@@ -266,26 +265,49 @@ def open_context(
         feature_config=config,
         features=seen.features,
         cache=workspace.cache,
+        fields=fields,
         grid=seen.grid,
         graphs=None
         if graphs is None or config.graphs is None
-        else number_graphs(graphs, config.graphs, opening.graphs, splits["train"], vocabulary),
+        else number_graphs(graphs, config.graphs, described.graphs, splits["train"], vocabulary),
         sentences=sentences,
     )
     inputs = ModelInputs(vocabulary, backbone.preprocessing, preset.decoding)
-    set_products(device, opening.precision)
-    return RunContext(data, inputs, Execution(device, opening.precision), preset, signature)
+    set_products(device, conditions.precision)
+    return RunContext(data, inputs, Execution(device, conditions.precision, conditions.execution), preset)
 
 
-def _check_captions(opening: Opening, dataset: Dataset, reporter: Reporter) -> None:
+def open_inputs(
+    conditions: Conditions, workspace: Workspace, reporter: Reporter | None = None
+) -> tuple[Dataset, Backbone]:
+    """Open the data and the backbone that sees them; BenchError as `open_context`."""
+    files, features = conditions.files, conditions.located_features()
+    if files.data is None:
+        raise BenchError("files.data is missing: where the data set lies", "add --set files.data=FOLDER")
+    dataset = open_dataset(files.data, cache_dir=workspace.cache, images=files.images, reporter=reporter)
+    require_utf8(dataset.root, "the image folder", "rename it, or give another: --images DIR")
+    usable_splits(dataset, dataset.faults)  # before any work
+    check_sentences(dataset, features.sentence_graphs, conditions.preset)
+    backbone = open_backbone(features)
+    if conditions.preset.recipe is not None:
+        backbone.preprocessing = replace(backbone.preprocessing, non_rgb=conditions.preset.recipe.non_rgb)
+    return dataset, backbone
+
+
+def looking(sees: Sequence[VisualKind], dataset: Dataset) -> Sequence[VisualKind]:
+    """What rows see; nothing where no row needs pictures, and there are none, so that none are checked."""
+    return sees or (() if dataset.is_references or not has_pictures(dataset) else ("none",))
+
+
+def check_captions(dataset: Dataset, preset: Preset, *, trains: bool, reporter: Reporter) -> None:
     """Look at the captions before any work; a note where few images validate, or training cuts captions.
 
-    BenchError where captions are no words to the tokenizer, models would learn no word, or one image validates.
+    `trains` says whether a row is made of the training captions. BenchError where captions are no words to the
+    tokenizer, models would learn no word, or one image validates.
     """
     for name, samples in dataset.splits.items():
         refuse_unspaced((caption for sample in samples for caption in sample.captions), f"the split {name}")
-    trained = [name for name in opening.sees if name not in REFERENCE_ROWS and not needs_no_training_captions(name)]
-    if dataset.is_references or not trained:
+    if dataset.is_references or not trains:
         return
     validating = len(dataset.splits.get("val", ()))
     if validating == 1:
@@ -299,7 +321,7 @@ def _check_captions(opening: Opening, dataset: Dataset, reporter: Reporter) -> N
         reporter.note(
             f"the val split has {validating} images: which epoch is best is hardly known from so few", style="yellow"
         )
-    words, recipe = opening.preset.vocabulary, opening.preset.recipe
+    words, recipe = preset.vocabulary, preset.recipe
     if words.kind != "words":
         return
     preparation = "words" if recipe is None else recipe.captions
@@ -316,41 +338,8 @@ def _check_captions(opening: Opening, dataset: Dataset, reporter: Reporter) -> N
             f"no word of the training captions occurs {words.min_count} times: the vocabulary would be empty",
             "add --set vocabulary.min_count=1, or give more captions",
         )
-    if cut := cut_references(captions, lengths, opening.preset):
+    if cut := cut_references(captions, lengths, preset):
         reporter.note(cut, style="yellow")
-
-
-def open_inputs(opening: Opening, workspace: Workspace, reporter: Reporter | None = None) -> tuple[Dataset, Backbone]:
-    """Open the data and the backbone that sees them; BenchError as `open_context`."""
-    dataset = open_dataset(opening.data, cache_dir=workspace.cache, images=opening.images, reporter=reporter)
-    require_utf8(dataset.root, "the image folder", "rename it, or give another: --images DIR")
-    splits = usable_splits(dataset, dataset.faults)  # before any work
-    if "human" in opening.models and (lone := splits_with_lone_references(splits)):
-        others = [word for word in opening.models if word != "human"]
-        if not others:
-            others = [f"{CAPTIONS}FILE" if dataset.is_references else "majority"]
-        raise BenchError(
-            f"human: no image of {', '.join(lone)} has a second reference to score the first against",
-            f"leave human out: --models {shlex.quote(','.join(others))}",
-        )
-    trained = [name for name in opening.sees if not needs_no_training_captions(name)]
-    if dataset.is_references and trained:
-        raise BenchError(
-            f"{', '.join(trained[:3])}{' ...' * (len(trained) > 3)}: {dataset.name} has references alone, and no "
-            "captions to train on",
-            f"choose human, {CAPTIONS}FILE and hf:NAME with --models; or give Karpathy's file of the data set",
-        )
-    check_sentences(dataset, opening.features.sentence_graphs, opening.preset)
-    backbone = open_backbone(opening.features)
-    if opening.preset.recipe is not None:
-        backbone.preprocessing = replace(backbone.preprocessing, non_rgb=opening.preset.recipe.non_rgb)
-    return dataset, backbone
-
-
-def looking(opening: Opening, dataset: Dataset) -> Mapping[str, VisualKind]:
-    """What each row sees; nothing where there are no pictures, and no row needs any, so that none are checked."""
-    blind = all(map(looks_at_nothing, opening.sees)) and (dataset.is_references or not has_pictures(dataset))
-    return {} if blind else opening.sees
 
 
 def splits_with_lone_references(splits: Mapping[str, Sequence[Sample]]) -> list[str]:

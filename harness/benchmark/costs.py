@@ -17,8 +17,8 @@ import torch
 
 from harness.benchmark.context import RunContext
 from harness.benchmark.hub_model import HubModel
-from harness.benchmark.run_config import RunConfig
 from harness.benchmark.saved_model import FILE, SavedModel, open_saved
+from harness.config.run import RunConfig, TrainedRun, config_of
 from harness.data.images import load_image
 from harness.data.vocabulary import as_read
 from harness.inference.generate import search_of
@@ -63,23 +63,25 @@ BASE_BYTES = 1_000_000_000
 _COPIES = 2
 
 
-def memory_bytes(specs: Sequence[RunSpec], context: RunContext) -> int:
+def memory_bytes(configs: Sequence[RunConfig], context: RunContext) -> int:
     """An estimate for the largest of the runs: a process, and weights, gradients, moments and copies of a model."""
-    return BASE_BYTES + (TRAINED + _COPIES * WEIGHT) * max((_parameters(spec, context) for spec in specs), default=0)
+    return BASE_BYTES + (TRAINED + _COPIES * WEIGHT) * max(
+        (_parameters(config, context) for config in configs), default=0
+    )
 
 
-def require_room(spec: RunSpec, context: RunContext) -> None:
+def require_room(config: TrainedRun, context: RunContext) -> None:
     """BenchError where what is trained does not fit into the memory that is free here."""
-    parameters = _parameters(spec, context)
-    require_memory(spec.model, parameters, torch.device("cpu"))  # where it is built
-    require_memory(spec.model, parameters, context.execution.device, TRAINED)
+    parameters = _parameters(config, context)
+    require_memory(config.model, parameters, torch.device("cpu"))  # where it is built
+    require_memory(config.model, parameters, context.execution.device, TRAINED)
 
 
-def _parameters(spec: RunSpec, context: RunContext) -> int:
+def _parameters(config: RunConfig, context: RunContext) -> int:
     """Of a model that is trained from random weights on features; others are counted as nothing."""
-    if spec.kind != "trained" or "pretrained" in spec.config:
+    if config.kind != "trained" or config.weights is not None:
         return 0
-    return counted_parameters(spec.model, **context.sizes, **spec.config["arguments"])
+    return counted_parameters(config.model, **context.sizes, **config.arguments)
 
 
 def members_training(keys: Sequence[str], store: Store) -> dict[str, Quantity]:
@@ -248,17 +250,17 @@ def time_deferred(specs: Sequence[RunSpec], services: Services) -> None:
     keys = runs_without_cost(store, DEFERRED)
     rows: dict[object, list[RunSpec]] = {}
     for spec in (spec for spec in specs if spec.key in keys):
-        if spec.kind == "hub" or (weights_folder(spec, workspace) / FILE).is_file():
+        if spec.kind == "hub" or (weights_folder(spec.key, config_of(spec), workspace) / FILE).is_file():
             rows.setdefault((spec.model, *spec.signature.items()), []).append(spec)
         else:
             add_costs(store, spec.key, untimed(ELSEWHERE).costs, {})
     if not rows:
         return
     left = [spec for runs in rows.values() for spec in runs]
-    config = RunConfig.of(left[0])
-    seeds = config.opening.preset.timed_seeds or len(left)
+    config = config_of(left[0])
+    seeds = config.preset.timed_seeds or len(left)
     chosen = [spec for runs in rows.values() for spec in runs[:seeds]]
-    where = services.environment(torch.device(config.opening.device))  # another machine may have trained them
+    where = services.environment(torch.device(config.execution.device))  # another machine may have trained them
     with reporter.task("timing captions", len(chosen)) as task:
         for spec in chosen:
             timed = _time_stored(spec, services)
@@ -269,10 +271,9 @@ def time_deferred(specs: Sequence[RunSpec], services: Services) -> None:
     reporter.log(f"timed captions of {len(chosen)} runs, one at a time")
 
 
-def weights_folder(spec: RunSpec, workspace: Workspace) -> Path:
+def weights_folder(key: str, config: RunConfig, workspace: Workspace) -> Path:
     """Where the weights of a run lie: of a stored run that is scored again, in that one's folder."""
-    again = spec.kind == "stored" and "members" not in spec.config
-    return workspace.run_folder(spec.model if again else spec.key)
+    return workspace.run_folder(config.model if config.kind == "stored" else key)
 
 
 def time_hub(captioner: HubCaptioner, context: RunContext) -> Timed:
@@ -292,13 +293,13 @@ def time_hub(captioner: HubCaptioner, context: RunContext) -> Timed:
 
 
 def _time_stored(spec: RunSpec, services: Services) -> Timed:
-    folder = weights_folder(spec, services.workspace)
     try:
-        config = RunConfig.of(spec)
+        config = config_of(spec)
+        folder = weights_folder(spec.key, config, services.workspace)
         context = services.context(config.model_copy(update={"execution": replace(config.execution, jobs=1)}))
         with contain_exits():
-            if spec.kind == "hub":
-                model = HubModel.stored(spec.config["hub"])
+            if config.kind == "hub":
+                model = HubModel.of(config)
                 return time_hub(model.open(context.execution.device, context.execution.precision), context)
             return time_model(*open_saved(SavedModel.load(folder), folder, context))
     except Exception as error:  # one model that cannot be opened any more must not keep the others from being timed

@@ -21,21 +21,21 @@ from torch import Tensor
 
 import harness
 from harness.benchmark.context import RunContext, open_context
-from harness.benchmark.identity.run_key import built_with
 from harness.benchmark.rows import RequestedModel, graph_kinds, resolve_models
 from harness.benchmark.run import build_model, hold_to_laws, model_arguments
-from harness.benchmark.run_config import Opening
 from harness.benchmark.scoring import score_people, score_split
 from harness.benchmark.train import fit
 from harness.config.features import FeatureConfig
 from harness.config.load import load_preset
 from harness.config.preset import Preset
+from harness.config.run import Conditions, RunData
 from harness.config.schedule import Stage
 from harness.data.backbones.scenesnet import ScenesNet
 from harness.data.batches import pad_rows
 from harness.data.images import ImagePreprocessing, load_image
 from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
 from harness.inference.generate import caption_images
+from harness.key import built_with
 from harness.measure.environment import describe_environment
 from harness.metrics.evaluator import Evaluator
 from harness.metrics.ptb import tokenize_ptb
@@ -97,14 +97,12 @@ class Gate:
             if model.kind != "trained":
                 raise BenchError(f"{model.name} is not trained: there are no first steps of it", "name models alone")
         workspace.create()
-        opening = Opening(
-            data=str(prepare_scenes(workspace.cache, SCENES)),
-            preset=preset,
-            features=FeatureConfig(),
-            sees={model.name: model.visual for model in models},
-            graphs=tuple(sorted(graph_kinds(models))),
+        described = RunData(
+            sees=tuple(sorted({model.visual for model in models})), graphs=tuple(sorted(graph_kinds(models)))
         )
-        return cls(request, preset, tuple(models), open_context(opening, workspace, reporter))
+        data = str(prepare_scenes(workspace.cache, SCENES))
+        conditions = Conditions.of_inputs(data, None, FeatureConfig(), described=described, preset=preset)
+        return cls(request, preset, tuple(models), open_context(conditions, workspace, reporter))
 
     def build(self, model: str) -> Captioner:
         """A model as it begins."""

@@ -18,6 +18,7 @@ from harness.benchmark.caption_images import Captioned, readable
 from harness.benchmark.pretrained import WEIGHTS_FILES, fetch, folder_name, published_signature
 from harness.benchmark.saved_model import AGAIN, find_run
 from harness.config.preset import Decoding
+from harness.config.run import HubRun, RunFiles
 from harness.config.schedule import Strict
 from harness.data.dataset import Dataset
 from harness.data.hub import PREFIX, HubPlace, WeightsMissing, parse_place
@@ -86,9 +87,32 @@ class HubModel(HubPlace):
         return cls(*parse_place(PREFIX, name.removeprefix(PREFIX)), **(options or {}))
 
     @classmethod
-    def stored(cls, config: Mapping[str, Any]) -> Self:
-        """The checkpoint of a run's configuration, where JSON made its rules a list."""
-        return cls(**{**config, "clean": tuple(config["clean"])})
+    def of(cls, config: HubRun) -> Self:
+        """The checkpoint of a run."""
+        folder = config.files.checkpoint
+        return cls(
+            where=config.weights if folder is None else str(folder),
+            revision=config.revision,
+            prompt=config.prompt,
+            clean=config.clean,
+            attention=config.attention,
+            dtype=config.dtype,
+        )
+
+    def run(self, common: Mapping[str, Any]) -> HubRun:
+        """The configuration of its run; `common` are the fields of every run."""
+        folder = Path(self.where) if self.is_folder else None
+        files: RunFiles = common["files"]
+        return HubRun(
+            **{**common, "files": files.model_copy(update={"checkpoint": folder})},
+            model=self.row,
+            weights=self.where if folder is None else folder.name,
+            revision=self.revision,
+            prompt=self.prompt,
+            clean=self.clean,
+            attention=self.attention,
+            dtype=self.dtype,
+        )
 
     @property
     def row(self) -> str:

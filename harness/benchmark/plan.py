@@ -1,5 +1,6 @@
-"""From what the user asked for to planned runs: one spec for every model and seed, with all that it is executed by."""
+"""From what the user asked for to planned runs: one for every model and seed, with all that it is executed by."""
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -7,20 +8,23 @@ from pathlib import Path
 
 import torch
 
-from harness.benchmark.context import RunContext, splits_with_lone_references
+from harness.benchmark.baselines import REFERENCE_ROWS
+from harness.benchmark.context import RunContext, check_captions, splits_with_lone_references, usable_splits
 from harness.benchmark.costs import memory_bytes
 from harness.benchmark.engines import Engine
 from harness.benchmark.engines.here import HereEngine
 from harness.benchmark.hub_model import HubOptions
-from harness.benchmark.identity.reuse import settle
-from harness.benchmark.rows import RequestedModel, graph_kinds, plan_runs, resolve_models, within_recipe
-from harness.benchmark.run_config import Opening, RunConfig
+from harness.benchmark.plan_runs import Planner
+from harness.benchmark.reuse import reuse_finished_runs
+from harness.benchmark.rows import RequestedModel, graph_kinds, resolve_models, within_recipe
 from harness.config.execution import AUTO, ExecutionConfig
 from harness.config.features import FeatureConfig
+from harness.config.model_patterns import CAPTIONS, looks_at_nothing, needs_no_training_captions
 from harness.config.preset import Preset
+from harness.config.run import Conditions, RunData, config_of
 from harness.config.tuning import Tuned
+from harness.data.dataset import Dataset
 from harness.metrics.more.measure import MoreSettings
-from harness.metrics.spice import find_spice
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
@@ -59,7 +63,7 @@ class Request:
     more: MoreSettings | None = None
     hub: HubOptions = field(default_factory=dict)
     execution: ExecutionConfig = field(default_factory=ExecutionConfig)
-    tuned: Callable[[RunContext, Sequence[RequestedModel], Reporter], Tuned | None] | None = None
+    tuned: Callable[[Planner, Sequence[RequestedModel], Reporter], Tuned] | None = None
     cards: Path | None = None
     allow_subset: bool = False
     engine: Engine = field(default_factory=HereEngine)
@@ -70,7 +74,7 @@ class Asked:
     """The models of a request, and what is opened for them."""
 
     models: list[RequestedModel]
-    opening: Opening
+    conditions: Conditions
 
 
 def resolve(request: Request, reporter: Reporter) -> Asked:
@@ -84,48 +88,73 @@ def resolve(request: Request, reporter: Reporter) -> Asked:
             request.preset.check_model(model.name)  # before any work
         if model.kind == "trained":
             request.preset.check_lengths()
-    opening = opening_of(request, models, spice=find_spice() is not None)
+    conditions = conditions_of(request, models)
     if not request.engine.elsewhere:
-        request.execution.check(torch.device(opening.device))
-    return Asked(models, opening)
+        request.execution.check(torch.device(conditions.execution.device))
+    return Asked(models, conditions)
 
 
-def opening_of(request: Request, models: Sequence[RequestedModel], *, spice: bool = False) -> Opening:
+def conditions_of(request: Request, models: Sequence[RequestedModel]) -> Conditions:
     """What is opened for these models; BenchError where the device is not there."""
     device = choose_device(request.device)
-    return Opening(
-        models=request.models,
-        data=request.data,
-        images=request.images,
-        preset=request.preset,
-        features=request.features,
-        sees={model.word: model.visual for model in models},
+    needs_pictures = not all(looks_at_nothing(model.word) for model in models)
+    kinds = {model.visual for model in models}
+    described = RunData(
+        sees=tuple(sorted(kinds)) if needs_pictures else (),
         graphs=tuple(sorted(graph_kinds(models))),
         skip_bad_images=request.skip_bad_images,
-        device=str(device),
+    )
+    return Conditions.of_inputs(
+        request.data,
+        request.images,
+        request.features,
+        described=described,
+        preset=request.preset,
         precision=choose_precision(request.precision, device),
-        spice=spice,
+        execution=replace(request.execution, device=str(device)),
     )
 
 
+def check_rows(request: Request, models: Sequence[RequestedModel], reporter: Reporter, dataset: Dataset) -> None:
+    """BenchError where rows cannot be made of a data set, or models would learn no word of it."""
+    splits = usable_splits(dataset, dataset.faults)
+    words = [model.word for model in models]
+    if "human" in request.models and (lone := splits_with_lone_references(splits)):
+        others = [word for word in request.models if word != "human"]
+        if not others:
+            others = [f"{CAPTIONS}FILE" if dataset.is_references else "majority"]
+        raise BenchError(
+            f"human: no image of {', '.join(lone)} has a second reference to score the first against",
+            f"leave human out: --models {shlex.quote(','.join(others))}",
+        )
+    trained = [word for word in words if not needs_no_training_captions(word)]
+    if dataset.is_references and trained:
+        raise BenchError(
+            f"{', '.join(trained[:3])}{' ...' * (len(trained) > 3)}: {dataset.name} has references alone, and no "
+            "captions to train on",
+            f"choose human, {CAPTIONS}FILE and hf:NAME with --models; or give Karpathy's file of the data set",
+        )
+    trains = any(word not in REFERENCE_ROWS for word in trained)
+    check_captions(dataset, request.preset, trains=trains, reporter=reporter)
+
+
 def plan(request: Request, asked: Asked, context: RunContext, reporter: Reporter, store: Store | None) -> list[RunSpec]:
-    """All runs of a request in the order of execution, each with the configuration that it is executed by.
+    """All runs of a request in the order of execution.
 
     Members of ensembles are finished runs of the store, if it has any that the request accepts.
     """
     trained = list({each.name: each for row in asked.models for each in row.models if each.kind == "trained"}.values())
-    workspace, budgets, tuned = request.workspace, request.budgets, None
+    tuned = None
     if trained:
         for warning in context.preset.schedule.idle_stages(*context.counts()):
             reporter.note(warning, style="yellow")
         if request.tuned is not None:
-            tuned = request.tuned(context, trained, reporter)
-    execution = request.execution
+            tuned = request.tuned(Planner(asked.conditions, context, request.workspace), trained, reporter)
 
     def reuse(specs: list[RunSpec]) -> list[RunSpec]:
         if store is None or not request.accept_code_changes:
             return specs
-        return settle(specs, store, accept=True, rerun=request.rerun)[0]
+        return reuse_finished_runs(specs, store, accept=True, rerun=request.rerun)[0]
 
     models = [
         replace(each, captions=each.captions.checked(context.data, reporter, allow_subset=request.allow_subset))
@@ -137,33 +166,24 @@ def plan(request: Request, asked: Asked, context: RunContext, reporter: Reporter
         with_human, models = models, [model for model in models if model.name != "human"]
         if len(models) < len(with_human):
             reporter.note(f"left out: human, since no image of {', '.join(splits)} has a second reference")
-    files = {(each.name, each.captions.seed): each.captions.path for each in models if each.captions}
-    specs = plan_runs(
-        models,
-        request.seeds,
-        context,
-        workspace,
-        first_seed=request.first_seed,
-        tuned=tuned,
-        budgets=budgets,
-        reuse=reuse,
-    )
+    planner = Planner(asked.conditions, context, request.workspace, tuned, reuse)
+    specs = planner.plan(models, request.seeds, first_seed=request.first_seed, budgets=request.budgets)
     count = sum(spec.kind != "reference" for spec in specs)
-    devices, room = execution.devices, partial(memory_bytes, specs, context)
+    devices, room = (
+        asked.conditions.execution.devices,
+        partial(memory_bytes, [config_of(spec) for spec in specs], context),
+    )
     jobs = request.engine.slots(count, context.execution.device, devices, lambda: devices * room())
     if not isinstance(request.engine, HereEngine):
         jobs = 1 if jobs == 1 else AUTO  # how many share a machine is not known
-    planned = []
-    for spec in specs:
-        tuning = tuned.of(spec.model) if spec.kind == "trained" and tuned is not None else None
-        config = RunConfig(
-            opening=asked.opening.resolved(),
-            execution=replace(execution, jobs=jobs),
-            tuned=tuning,
-            captions=files.get((spec.model, spec.seed)) if spec.kind == "captions" else None,
-        )
-        planned.append(replace(spec, execution=config.model_dump(mode="json")))
-    return planned
+    return [with_jobs(spec, jobs) for spec in specs]
+
+
+def with_jobs(spec: RunSpec, jobs: int) -> RunSpec:
+    """A planned run that is executed beside so many others."""
+    config = config_of(spec)
+    execution = replace(config.execution, jobs=jobs)
+    return replace(spec, config=config.model_copy(update={"execution": execution}).model_dump(mode="json"))
 
 
 def choose_device(name: str) -> torch.device:

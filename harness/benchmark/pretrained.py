@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from harness.benchmark.context import RunContext
-from harness.benchmark.identity.signature import NOT_APPLICABLE, pretraining_field
+from harness.benchmark.signature import NOT_APPLICABLE, pretraining_field
 from harness.data.hub import HubPreprocessing, WeightsMissing, cached_snapshot, hub_is_reachable, require_files
 from harness.data.vocabularies import HubVocabulary
 from harness.utils.errors import BenchError
@@ -63,6 +63,16 @@ class Pretrained:
         """The repository, or the absolute path of a folder, which may no longer exist."""
         folder = expanded(self.where)
         return str(absolute(folder)) if folder.is_dir() or folder.is_absolute() else self.where
+
+    def local_folder(self) -> Path | None:
+        """The absolute path of a folder, which may no longer exist; None for a repository."""
+        place = Path(self.place())
+        return place if place.is_absolute() else None
+
+    def name(self) -> str:
+        """The repository, or the folder's name."""
+        folder = self.local_folder()
+        return self.where if folder is None else folder.name
 
     def open(self, context: RunContext) -> tuple[Captioner, RunContext, dict[str, Any]]:
         """The model in float32, the context with its own tokenizer and image processor, and its arguments.

@@ -8,11 +8,12 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from harness.benchmark.context import looking, open_context, open_inputs
-from harness.benchmark.identity.reuse import settle
-from harness.benchmark.identity.signature import training_fields
-from harness.benchmark.plan import Asked, Request, plan
+from harness.benchmark.plan import Asked, Request, check_rows, plan
+from harness.benchmark.reuse import reuse_finished_runs
+from harness.benchmark.signature import training_fields
 from harness.data.backbones.backbone import open_backbone
 from harness.data.dataset import SCENES
 from harness.data.graph_source import check_source
@@ -78,7 +79,9 @@ def preview(request: Request, asked: Asked, reporter: Reporter, *, here: bool, m
     if not _has_results(workspace):
         return planned
     with Store(workspace.database, read_only=True) as store:
-        specs, notes = settle(planned.specs, store, accept=request.accept_code_changes, rerun=request.rerun)
+        specs, notes = reuse_finished_runs(
+            planned.specs, store, accept=request.accept_code_changes, rerun=request.rerun
+        )
         done = {spec.key for spec in specs if not request.rerun and store.status(spec.key) == "finished"}
         seconds: dict[tuple[str, int], float] = {}
         for budget in request.budgets:
@@ -94,7 +97,7 @@ def preview(request: Request, asked: Asked, reporter: Reporter, *, here: bool, m
 
 def _look(request: Request, asked: Asked, reporter: Reporter) -> Preview:
     """What is known of data that are here, or are drawn."""
-    workspace, opening, regions = request.workspace, asked.opening, request.features.regions
+    workspace, conditions, regions = request.workspace, asked.conditions, request.features.regions
     if (
         request.data == SCENES
         and request.images is None
@@ -109,11 +112,11 @@ def _look(request: Request, asked: Asked, reporter: Reporter) -> Preview:
         drawn = f"{size.train + size.val + size.test:,} pictures drawn, and their features"
         why = "the embedded data are not drawn in this workspace"
         return Preview(SCENES, size.train, round(size.train * size.captions), why, (drawn,))
-    dataset, backbone = open_inputs(opening, workspace)
-    missing = missing_features(
-        dataset, request.features, backbone, sees=looking(opening, dataset), cache_dir=workspace.cache
-    )
-    context = open_context(opening, workspace, reporter, make=False)
+    dataset, backbone = open_inputs(conditions, workspace)
+    sees = looking(conditions.data.sees, dataset)
+    missing = missing_features(dataset, request.features, backbone, sees=sees, cache_dir=workspace.cache)
+    check = partial(check_rows, request, asked.models, reporter)
+    context = open_context(conditions, workspace, reporter, check=check, make=False)
     planned = Preview(dataset.name, *context.counts(), first=missing)
     if missing and regions is not None:
         return replace(planned, unknown="the regions, which identify them, are not in the cache")

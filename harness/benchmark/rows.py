@@ -1,42 +1,24 @@
-"""The rows of a benchmark: each word of `--models` resolved once into a kind, and its runs: a spec a model and seed."""
+"""The rows of a benchmark: each word of `--models` resolved once into a kind of run."""
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import harness
 from harness.benchmark.baselines import REFERENCE_ROWS
 from harness.benchmark.captions import CaptionsFile, find_captions
-from harness.benchmark.context import BenchmarkData, RunContext
 from harness.benchmark.hub_model import HubModel, HubOptions, find_checkpoints
-from harness.benchmark.identity.run_key import (
-    built_with,
-    code_of,
-    code_of_hub,
-    code_of_model,
-    identify,
-    keyed_features,
-    keyed_preset,
-)
-from harness.benchmark.identity.signature import nrefs_field, pretraining_field, reference_signature, stored_signature
-from harness.benchmark.pretrained import Pretrained, folder_name, published_signature
-from harness.benchmark.saved_model import VOCABULARY, SavedModel, is_saved
-from harness.config.load import shipped_preset
+from harness.benchmark.pretrained import Pretrained
+from harness.benchmark.saved_model import SavedModel, is_saved
 from harness.config.model_patterns import CAPTIONS, ENSEMBLE, expand_models
 from harness.config.preset import Preset
-from harness.config.tuning import Tuned
 from harness.data.hub import PREFIX
-from harness.data.regions.opening import needs_backbone
-from harness.data.vocabularies import load_vocabulary
 from harness.utils.errors import BenchError
 from harness.utils.files import shortened
-from harness.utils.hashing import digest
 from harness.utils.workspace import Workspace
-from results.records import CodeRecord, RunKind, RunSpec
-from zoo import ModelCard, Pretraining, model_card
-from zoo.captioner import GraphKind, VisualKind
+from results.records import RunKind
+from zoo import model_card
+from zoo.registry import GraphKind, VisualKind
 
 _LONGEST = 200
 _ENSEMBLES = "write ensemble:MODEL:SEEDS for so many seeds of it, or ensemble:A+B"
@@ -142,7 +124,7 @@ def _resolve_ensemble(word: str, workspace: Workspace, pretrained: Mapping[str, 
         seen = ", ".join(f"{model.name}: {model.visual}" for model, _ in parts)
         raise BenchError(f"the models of {word} see different things: {seen}", "name models that see the same")
     return RequestedModel(
-        word, "stored", next(iter(sees), "none"), graph=next(iter(graphs), "none"), parts=tuple(parts)
+        word, "ensemble", next(iter(sees), "none"), graph=next(iter(graphs), "none"), parts=tuple(parts)
     )
 
 
@@ -174,276 +156,3 @@ def _resolve(name: str, workspace: Workspace, pretrained: Mapping[str, str]) -> 
     weights = Pretrained(name, pretrained.get(name, card.hub))
     # The variant of a published model that this benchmark trains further is one of its cards' names.
     return RequestedModel(name, "trained" if name.endswith("/finetuned") else "pretrained", card.visual, weights)
-
-
-def plan_runs(
-    models: Sequence[RequestedModel],
-    seeds: int,
-    context: RunContext,
-    workspace: Workspace,
-    *,
-    first_seed: int = 0,
-    tuned: Tuned | None = None,
-    budgets: Sequence[int] = (1,),
-    reuse: Callable[[list[RunSpec]], list[RunSpec]] = list,
-) -> list[RunSpec]:
-    """The runs in the order of execution: reference rows, once, then seed by seed, so that every model has a row early.
-
-    `reuse` gives the finished runs that stand for members of ensembles.
-
-    Other untrained rows come once too, with the first seed. Trained ones come budget by budget, ascending, so that the
-    run that a longer one goes on from has ended before. Ensembles come last: as many as the seeds are enough for, and
-    one at least.
-    """
-    first = sorted((model for model in models if not model.parts), key=lambda model: model.kind != "reference")
-    alone = [
-        _plan(model, seed, context.under(budget), workspace, tuned)
-        if model.kind == "trained"
-        else _plan(model, 0, context, workspace, tuned)
-        for budget in budgets
-        for seed in range(first_seed, first_seed + seeds)
-        for model in first
-        if (budget, seed) == (budgets[0], first_seed) or model.kind == "trained"
-    ]
-    # Of stored runs alone all would be the same one.
-    ensembles = [(model, any(part.kind == "trained" for part in model.models)) for model in models if model.parts]
-    return alone + [
-        _ensemble(model, first_seed, number, context.under(budget), workspace, tuned, reuse)
-        for model, seeded in ensembles
-        for budget in (budgets if seeded else budgets[:1])
-        for number in range(max(1, seeds // max(count for _, count in model.parts)) if seeded else 1)
-    ]
-
-
-def _plan(model: RequestedModel, seed: int, context: RunContext, workspace: Workspace, tuned: Tuned | None) -> RunSpec:
-    if model.kind == "reference":
-        return _reference(model.name, context)
-    if model.kind == "stored":
-        return _stored(model.name, context, workspace)
-    if model.captions is not None:
-        return _captions(model.captions, context)
-    values = {}
-    if model.kind == "trained" and tuned is not None and (applied := tuned.of(model.name)) is not None:
-        values, context = tuned.record(model.name, context.preset), context.tuned(applied)
-    if model.hub is not None:
-        spec = _hub(model.hub, context)
-    elif model.weights is not None:
-        spec = _with_published_weights(model, model.weights, seed, context)
-    else:
-        spec = _trained(model.name, seed, context)
-    return replace(spec, config=spec.config | values)
-
-
-def _trained(model: str, seed: int, context: RunContext) -> RunSpec:
-    card = model_card(model)
-    arguments = context.preset.model_arguments(model, **context.sizes)
-    _, unmatched = context.preset.matched_widths(model, **context.sizes)
-    grid = context.data.grid
-    if card.visual == "regions+grid" and grid is not None and grid.dim != context.data.visual_dim:
-        arguments = {**arguments, "grid_dim": grid.dim}
-    if card.graph != "none" and context.data.graphs is not None:  # sizes that follow from the scene graphs it reads
-        count = len(context.graph_entries(card.graph))
-        sizes = {"n_graph_words": count} if card.graph == "words" else {"n_labels": 1 + count}
-        arguments = {**arguments, **sizes}
-    config = {
-        "arguments": arguments,
-        "preset": context.preset.model_dump(mode="json"),
-        "shipped_preset": shipped_preset(context.preset),
-        "evaluated": {split: len(samples) for split, samples in context.data.evaluated.items()},
-        "card": _card(model, card.pretraining),
-        **({"unmatched": unmatched} if unmatched else {}),
-    }
-    signature = context.signature | pretraining_field(card.pretraining)
-    if card.visual == "pixels" and not card.has_backbone:  # it learns to see by itself
-        signature = {**signature, "feat": f"pixels[{context.inputs.preprocessing.key()}]"}
-    else:
-        signature = {**signature, "feat": _seen(card, signature["feat"], context.data)}
-    signature |= _graph_field(card, context.data)
-    settings = {
-        "arguments": built_with(model, arguments),
-        "preset": keyed_preset(context.preset),
-        "features": keyed_features(context.data.feature_config),
-    }
-    return _spec(model, "trained", seed, config, settings, signature, code_of_model(model, arguments), context)
-
-
-def _seen(card: ModelCard, features: str, data: BenchmarkData) -> str:
-    """The features that a model sees: of two streams more than the others do, so that it is not ranked among them.
-
-    A grid that regions were cut from is the backbone's, which the features name; one of a file has a digest of its own.
-    """
-    if card.visual != "regions+grid":
-        return features
-    regions, grid = data.feature_config.regions, data.grid
-    of_file = grid is not None and regions is not None and not needs_backbone(regions.source)
-    return f"{features}+grid#{grid.digest[:8]}" if grid is not None and of_file else f"{features}+grid"
-
-
-def _graph_field(card: ModelCard, data: BenchmarkData) -> dict[str, str]:
-    """The scene graphs that a model reads; no field for those that read none, as ever."""
-    return {} if card.graph == "none" or data.graphs is None else {"graph": data.graphs.described[card.graph]}
-
-
-def _with_published_weights(model: RequestedModel, weights: Pretrained, seed: int, context: RunContext) -> RunSpec:
-    config = {
-        "arguments": {},
-        "pretrained": weights.where,
-        "preset": context.preset.model_dump(mode="json"),
-        "card": _card(weights.model, weights.pretraining()),
-    }
-    name, trained = folder_name(weights.where), model.kind == "trained"
-    signature = published_signature(context.signature, name, weights.pretraining(), trained=trained)
-    preset = context.preset
-    if trained:
-        settings: dict[str, Any] = {"preset": keyed_preset(preset)}
-    else:
-        settings = {"max_len": preset.size["max_len"], "decoding": preset.decoding.model_dump(mode="json")}
-    code = code_of_model(weights.model, {})
-    return _spec(weights.model, model.kind, seed, config, settings, signature, code, context)
-
-
-def _hub(model: HubModel, context: RunContext) -> RunSpec:
-    config = {
-        "arguments": {},
-        "pretrained": model.where,
-        "hub": asdict(model),
-        "preset": context.preset.model_dump(mode="json"),
-        "card": model.card(),
-    }
-    settings = {"decoding": context.preset.decoding.model_dump(mode="json")}
-    return _spec(model.row, "hub", 0, config, settings, model.signature(context.signature), code_of_hub(), context)
-
-
-def _reference(model: str, context: RunContext) -> RunSpec:
-    signature = reference_signature(
-        context.signature,
-        nrefs=nrefs_field(context.data.evaluated, held_out=int(model == "human")),
-        features=context.signature["feat"] if model == "retrieval" else None,
-        held_out="each" if model == "human" else None,
-    )
-    config = {"arguments": {}, "what": REFERENCE_ROWS[model]}
-    return _spec(model, "reference", 0, config, {}, signature, code_of({}), context)
-
-
-def _captions(file: CaptionsFile, context: RunContext) -> RunSpec:
-    """Captions of another system: the same conditions for all of them, but for the images that a file lacks."""
-    signature = reference_signature(context.signature, nrefs=nrefs_field(context.data.evaluated))
-    signature = signature | {"track": "captions"} | file.subset
-    config = {"arguments": {}, "card": file.record(context.data.dataset.name)}
-    return _spec(file.name, "captions", file.seed, config, file.settings(), signature, code_of({}), context)
-
-
-def _stored(model: str, context: RunContext, workspace: Workspace) -> RunSpec:
-    folder = workspace.run_folder(model)
-    run = SavedModel.load(folder)
-    card = model_card(run.model)
-    published = Pretrained(run.model, run.pretrained or card.hub).pretraining() if card.hub else card.pretraining
-    pretraining = run.pretraining or published
-    feat = context.signature["feat"]
-    seen = f"pixels[{run.preprocessing.key()}]" if card.visual == "pixels" else _seen(card, feat, context.data)
-    signature = stored_signature(
-        context.signature,
-        key=model,
-        decoding=run.decoding,
-        features=seen,
-        vocabulary=f"stored#{load_vocabulary(folder / VOCABULARY).digest()[:6]}",
-    )
-    signature |= pretraining_field(pretraining) | _graph_field(card, context.data)
-    config = {"arguments": run.arguments, "stored": run.model_dump(mode="json"), "card": _card(run.model, pretraining)}
-    return _spec(model, "stored", 0, config, {}, signature, code_of_model(run.model, run.arguments), context)
-
-
-def _ensemble(
-    model: RequestedModel,
-    first: int,
-    number: int,
-    context: RunContext,
-    workspace: Workspace,
-    tuned: Tuned | None,
-    reuse: Callable[[list[RunSpec]], list[RunSpec]],
-) -> RunSpec:
-    """Stored runs together, the `number`th of such ensembles: no two of a row share a seed of a trained model."""
-    members = [
-        _plan(part, first + number * count + seed, context, workspace, tuned)
-        for part, count in model.parts
-        for seed in range(count)
-    ]
-    members = reuse(members)
-    names = list(dict.fromkeys(part.name for part in model.models))
-    signature = {
-        field: "+".join(dict.fromkeys(member.signature[field] for member in members if field in member.signature))
-        for field in dict.fromkeys(field for member in members for field in member.signature)
-    }
-    first_config = members[0].config
-    shared = {
-        name: value
-        for name, value in first_config.items()
-        if all(name in other.config and other.config[name] == value for other in members)
-    }
-    seen = [found for member in members if (found := member.config["card"].get("pretraining"))]
-    card = {
-        **first_config["card"],
-        **({"pretraining": _seen_by_any(seen)} if seen else {}),
-        "name": model.name,
-        "family": first_config["card"]["family"] if len(names) == 1 else "ensemble",
-        "model": names[0] if len(names) == 1 else "",
-        "summary": f"The mean of {len(members)} models' probabilities at each word: {', '.join(names)}.",
-    }
-    keys = [member.model if member.kind == "stored" else member.key for member in members]
-    codes = [member.code for member in members if member.code is not None]
-    code = replace(
-        codes[0],
-        model=digest(sorted({code.model or "" for code in codes}), 10),
-        files={path: said for each in codes for path, said in each.files.items()},
-    )
-    config = {**shared, "arguments": {}, "members": keys, "card": card}
-    return _spec(model.name, "stored", first + number, config, {"members": keys}, signature, code, context)
-
-
-def _seen_by_any(seen: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The pretraining of several models together: what any of them has seen."""
-    return {
-        **{
-            name: list(dict.fromkeys(each for of in seen for each in of[name])) for name in ("data_sets", "captions_of")
-        },
-        **{name: "; ".join(dict.fromkeys(of[name] for of in seen)) for name in ("captions", "source")},
-        "overlap": {data: why for of in seen for data, why in of["overlap"].items()},
-    }
-
-
-def _card(model: str, pretraining: Pretraining | None) -> dict[str, Any]:
-    """What reports say of a model, kept with its results: they need neither registry nor the plug-in it came from.
-
-    `pretraining` is that of the weights which the run was given.
-    """
-    card = model_card(model)
-    described = {name: getattr(card, name) for name in ("name", "paper", "year", "source", "summary", "visual")}
-    seen = {} if pretraining is None else {"pretraining": asdict(pretraining)}
-    return {"family": model.partition("/")[0], **described, **seen}
-
-
-def _spec(
-    model: str,
-    kind: RunKind,
-    seed: int,
-    config: dict[str, Any],
-    settings: dict[str, Any],
-    signature: dict[str, str],
-    code: CodeRecord,
-    context: RunContext,
-) -> RunSpec:
-    # A file's number is its place in the command: the same file is the same run.
-    key, chosen = identify(model, 0 if kind == "captions" else seed, settings, signature, code)
-    return RunSpec(
-        key=key,
-        model=model,
-        role="reference" if kind == "reference" else "model",
-        seed=seed,
-        track=signature["track"],
-        dataset=context.signature["data"],
-        config={**config, "settings": chosen},
-        signature=signature,
-        code_version=harness.__version__,
-        code=code,
-        kind=kind,
-    )

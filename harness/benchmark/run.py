@@ -24,9 +24,7 @@ from harness.benchmark.costs import (
     weights_folder,
 )
 from harness.benchmark.hub_model import HubModel, SavedHubModel
-from harness.benchmark.identity.run_key import built_with, model_sources
-from harness.benchmark.pretrained import Pretrained
-from harness.benchmark.run_config import RunConfig
+from harness.benchmark.plan_runs import published_weights
 from harness.benchmark.saved_model import (
     VOCABULARY,
     WEIGHTS,
@@ -37,21 +35,33 @@ from harness.benchmark.saved_model import (
 )
 from harness.benchmark.scoring import score_people, score_split
 from harness.benchmark.train import fit
+from harness.config.run import (
+    CaptionsRun,
+    EnsembleRun,
+    HubRun,
+    PretrainedRun,
+    ReferenceRun,
+    RunConfig,
+    StoredRun,
+    TrainedRun,
+)
 from harness.data.backbones.backbone import Backbone, TrainableBackbone
 from harness.data.images import load_image
 from harness.inference.attention import attention_records, check_attends, chosen_images, shown_parts
 from harness.inference.generate import Captions, caption_images
-from harness.measure.captioning_costs import count_captioning, count_mean_caption, counted
+from harness.key import built_with, model_sources
+from harness.measure.captioning_costs import Counted, count_captioning, count_mean_caption, counted
 from harness.measure.energy import missing
 from harness.measure.flops import KeptCounts
 from harness.measure.memory import PeakMemory
 from harness.measure.model_modes import preserve_state
 from harness.metrics.evaluator import Evaluator
+from harness.training.finished_stages import FinishedStages
 from harness.training.losses import StepLoss
 from harness.utils.errors import BenchError
 from harness.utils.precision import autocast
 from harness.utils.progress import Reporter
-from results.records import AttentionRecord, EpochRecord, Outcome, Quantity, RunSpec, SplitResult, budget_of
+from results.records import AttentionRecord, EpochRecord, Outcome, Quantity, SplitResult
 from zoo import Captioner, create_model, model_card
 from zoo.attention_maps import attends
 from zoo.laws import check_laws
@@ -68,64 +78,114 @@ _LAW_IMAGES: Final = 3
 
 
 def run(
-    spec: RunSpec,
+    key: str,
+    config: RunConfig,
+    context: RunContext,
     services: Services,
     *,
     on_epoch: Callable[[EpochRecord], None],
     on_step: Callable[[StepLoss], None],
     reporter: Reporter,
+    kept: FinishedStages | None = None,
 ) -> Outcome:
-    """Execute a run as its row says; all that it leaves on disk lies in its folder of the workspace.
+    """Execute a run as its configuration says; all that it leaves on disk lies in its folder of the workspace.
 
     Raises:
         WeightsMissing: those of a published model are not on this machine.
         BenchError, ZooError: what a user can put right.
     """
-    config, workspace = RunConfig.of(spec), services.workspace
-    context, evaluator = services.context(config), services.evaluator(config.opening)
-    if (found := context.signature["data"]) != spec.dataset:
-        raise BenchError(f"the data are {found}, and this run was planned for {spec.dataset}", "plan it again")
-    if spec.kind == "captions" and config.captions is not None:
-        return score_captions(config.captions, spec.config["card"], context.data, evaluator)
-    if spec.kind == "reference":
-        return _score_reference(spec, context.data, evaluator)
-    members = spec.config.get("members", [])
-    folder = weights_folder(spec, workspace)
-    if spec.kind == "hub":
-        return _run_hub(spec, context, evaluator, folder, reporter)
+    folder, evaluator = weights_folder(key, config, services.workspace), services.evaluator
+    match config:
+        case CaptionsRun():
+            return score_captions(config, context.data, evaluator)
+        case ReferenceRun():
+            return _score_reference(config.model, context.data, evaluator)
+        case HubRun():
+            return _run_hub(config, context, evaluator, folder, reporter)
+        case TrainedRun():
+            return _run_trained(config, context, evaluator, folder, on_epoch, on_step, reporter, kept)
+        case EnsembleRun():
+            _save_members(config, services, folder)
+            outcome = _run_untrained(config, context, evaluator, folder, reporter)
+            costs = {**outcome.costs, **members_training(config.members, services.store)}
+            return replace(outcome, costs=costs, checkpoint=None)
+        case PretrainedRun() | StoredRun():
+            return _run_untrained(config, context, evaluator, folder, reporter)
 
-    # The model: stored, published, or untrained with random weights.
-    if unfinished := [key for key in members if services.store.status(key) not in {"finished", None}]:
-        raise BenchError(f"not finished: {', '.join(unfinished)}", "give the same command again once they are")
-    if members:
-        save_ensemble(members, folder)
-    torch.manual_seed(spec.seed)
-    model, context, arguments = open_model(spec, context.under(budget_of(spec.config)).tuned(config.tuned), folder)
-    if spec.kind != "stored":
-        _save_description(spec, arguments, context, folder)
+
+def _run_trained(
+    config: TrainedRun,
+    context: RunContext,
+    evaluator: Evaluator,
+    folder: Path,
+    on_epoch: Callable[[EpochRecord], None],
+    on_step: Callable[[StepLoss], None],
+    reporter: Reporter,
+    stages: FinishedStages | None,
+) -> Outcome:
+    """Train a model, then caption, score and measure it with the weights of its best epoch."""
+    torch.manual_seed(config.seed)
+    model, context, arguments = open_model(config, context, folder)
+    _save_description(config, arguments, context, folder)
     kept = None
-    if spec.kind == "trained" and "pretrained" not in spec.config:  # counts that other seeds and runs made
-        built = {"arguments": built_with(spec.model, arguments), "sources": model_sources(spec.model, arguments)}
-        kept = KeptCounts(context.data.cache / "gmac", {"model": spec.model, **built})
-    execution, decoding, splits = context.execution, context.inputs.decoding, []
-    seen, width, longest = one_image(model, context), decoding.beam_size, decoding.max_len
+    if config.weights is None:  # counts that other seeds and runs made
+        built = {"arguments": built_with(config.model, arguments), "sources": model_sources(config.model, arguments)}
+        kept = KeptCounts(context.data.cache / "gmac", {"model": config.model, **built})
+    counts = _count(model, context, kept, reporter)
+    macs = macs_per_image(model, counts.counts, context)
+    with PeakMemory(context.execution.device) as memory:
+        summary = fit(model, config.seed, context, folder, on_epoch, reporter, on_step, stages)
+    costs = counts.costs | training_costs(summary, memory, macs, context)
+    execution = context.execution
+    environment = {"training": execution.config.record(execution.device, summary.micro_batches)}
+    return _caption_and_measure(model, context, evaluator, folder, counts, costs, environment, kept, reporter)
+
+
+def _run_untrained(
+    config: PretrainedRun | StoredRun | EnsembleRun,
+    context: RunContext,
+    evaluator: Evaluator,
+    folder: Path,
+    reporter: Reporter,
+) -> Outcome:
+    """Caption, score and measure a model whose weights are there."""
+    torch.manual_seed(config.seed)
+    model, context, arguments = open_model(config, context, folder)
+    if config.kind == "pretrained":
+        _save_description(config, arguments, context, folder)
+    counts = _count(model, context, None, reporter)
+    reason = _NOT_TRAINED["pretrained" if config.kind == "pretrained" else "stored"]
+    costs = counts.costs | missing(COSTS, reason)
+    return _caption_and_measure(model, context, evaluator, folder, counts, costs, {}, None, reporter)
+
+
+def _count(model: Captioner, context: RunContext, kept: KeptCounts | None, reporter: Reporter) -> Counted:
+    """The multiply-accumulates of captioning one image."""
+    decoding = context.inputs.decoding
     with reporter.step("counting GMAC"):
-        counts = count_captioning(model, seen, beam_size=width, max_len=longest, kept=kept)
+        return count_captioning(
+            model,
+            one_image(model, context),
+            beam_size=decoding.beam_size,
+            max_len=decoding.max_len,
+            kept=kept,
+        )
 
-    # Training; the model then has the weights of the best epoch.
-    environment: dict[str, Any] = {}
-    if spec.kind == "trained":
-        macs = macs_per_image(model, counts.counts, context)
-        with PeakMemory(context.execution.device) as memory:
-            summary = fit(model, spec.seed, context, folder, on_epoch, reporter, on_step)
-        costs = counts.costs | training_costs(summary, memory, macs, context)
-        environment["training"] = execution.config.record(execution.device, summary.micro_batches)
-    elif members:
-        costs = counts.costs | members_training(members, services.store)
-    else:
-        costs = counts.costs | missing(COSTS, _NOT_TRAINED[spec.kind])
 
-    # Captions and scores of every evaluated split.
+def _caption_and_measure(
+    model: Captioner,
+    context: RunContext,
+    evaluator: Evaluator,
+    folder: Path,
+    counts: Counted,
+    costs: dict[str, Quantity],
+    environment: dict[str, Any],
+    kept: KeptCounts | None,
+    reporter: Reporter,
+) -> Outcome:
+    """Caption and score every evaluated split, and time captions."""
+    execution, decoding = context.execution, context.inputs.decoding
+    seen, splits = one_image(model, context), []
     reporter.watch(stage="captioning")
 
     def caption(image_ids: list[int], title: str) -> Captions:
@@ -148,7 +208,7 @@ def run(
             costs["caption_images_per_second"] = Quantity(count / captions.seconds, unit="images/s")
             costs |= memory.quantities("caption")
             length = captions.generated / count
-            costs |= count_mean_caption(model, seen, beam_size=width, length=length, kept=kept)
+            costs |= count_mean_caption(model, seen, beam_size=decoding.beam_size, length=length, kept=kept)
             costs["score_seconds"] = Quantity(seconds, unit="s")
             if attends(model):
                 result = replace(result, attention=_attention(model, context, captions.tokens, reporter))
@@ -161,9 +221,17 @@ def run(
         splits=tuple(splits),
         costs=costs | timed.costs,
         environment=environment | {"measurement": timed.state},
-        checkpoint=None if members else str(folder / WEIGHTS),
+        checkpoint=str(folder / WEIGHTS),
         operators=counts.operators,
     )
+
+
+def _save_members(config: EnsembleRun, services: Services, folder: Path) -> None:
+    """Write how the members are opened together; BenchError where one is not finished."""
+    store = services.store
+    if unfinished := [key for key in config.members if store.status(key) not in {"finished", None}]:
+        raise BenchError(f"not finished: {', '.join(unfinished)}", "give the same command again once they are")
+    save_ensemble(config.members, folder)
 
 
 def _scored(
@@ -176,12 +244,12 @@ def _scored(
         yield captions, memory, *score_split(split, captions.by_image, context.data, evaluator)
 
 
-def _run_hub(spec: RunSpec, context: RunContext, evaluator: Evaluator, folder: Path, reporter: Reporter) -> Outcome:
+def _run_hub(config: HubRun, context: RunContext, evaluator: Evaluator, folder: Path, reporter: Reporter) -> Outcome:
     """Caption, score and measure a checkpoint of transformers' own interface; leaves a description in `folder`."""
     from harness.inference.hub_captioner import caption_with_hub  # transformers, which other runs do without
 
     execution, decoding, data = context.execution, context.inputs.decoding, context.data
-    model = HubModel.stored(spec.config["hub"])
+    model = HubModel.of(config)
     captioner = model.open(execution.device, execution.precision)
     SavedHubModel(model=model, decoding=decoding).save(folder)
     samples, typical = data.evaluated["test"], data.typical_image()
@@ -207,25 +275,28 @@ def _run_hub(spec: RunSpec, context: RunContext, evaluator: Evaluator, folder: P
     return Outcome(splits=tuple(splits), costs=costs | timed.costs, environment=used)
 
 
-def open_model(spec: RunSpec, context: RunContext, folder: Path) -> tuple[Captioner, RunContext, dict[str, Any]]:
+def open_model(
+    config: TrainedRun | PretrainedRun | StoredRun | EnsembleRun, context: RunContext, folder: Path
+) -> tuple[Captioner, RunContext, dict[str, Any]]:
     """The model of a run before any training, the context with its own inputs, and the arguments that it was made with.
 
     BenchError where a stored run is damaged or was trained on other features, or the model does not fit into memory.
     """
-    if spec.kind == "stored":
+    if config.kind in {"stored", "ensemble"}:
         saved = SavedModel.load(folder)
         model, context = open_saved(saved, folder, context)
         if model.visual.kind not in {"pixels", "none"}:
-            refuse_other_features(spec.model, saved, context.data)
+            refuse_other_features(config.model, saved, context.data)
         return model, context, {}
-    if "pretrained" in spec.config:
-        return Pretrained(spec.model, spec.config["pretrained"]).open(context)
-    require_room(spec, context)
+    if isinstance(config, PretrainedRun) or (isinstance(config, TrainedRun) and config.weights is not None):
+        return published_weights(config).open(context)
+    assert isinstance(config, TrainedRun)
+    require_room(config, context)
     backbone = context.data.backbone
-    arguments = model_arguments(spec.model, spec.config["arguments"], backbone)
-    model = build_model(spec.model, arguments, backbone=backbone, **context.sizes)
+    arguments = model_arguments(config.model, config.arguments, backbone)
+    model = build_model(config.model, arguments, backbone=backbone, **context.sizes)
     model.to(context.execution.device)
-    hold_to_laws(spec.model, model, context)
+    hold_to_laws(config.model, model, context)
     return model, context, arguments
 
 
@@ -277,37 +348,38 @@ def build_model(
     return model
 
 
-def _save_description(spec: RunSpec, arguments: dict[str, Any], context: RunContext, folder: Path) -> None:
+def _save_description(
+    config: TrainedRun | PretrainedRun, arguments: dict[str, Any], context: RunContext, folder: Path
+) -> None:
     """Write to `folder` what `bench caption` later needs, beside the weights."""
     context.inputs.vocabulary.save(folder / VOCABULARY)
-    published, card = spec.config.get("pretrained"), model_card(spec.model)
-    features = context.data.feature_config.resolved()
+    card, features = model_card(config.model), context.data.feature_config
     SavedModel(
-        model=spec.model,
+        model=config.model,
         arguments=arguments,
         visual_dim=context.data.visual_dim,
         features=features if card.graph != "none" else features.model_copy(update={"graphs": None}),
         backbone_digest=context.data.backbone.digest,
         preprocessing=context.inputs.preprocessing,
         decoding=context.inputs.decoding,
-        trained=spec.kind == "trained",
+        trained=config.kind == "trained",
         graph_entries=None if card.graph == "none" else context.graph_entries(card.graph),
-        pretrained=None if published is None else Pretrained(spec.model, published).place(),
+        pretrained=None if config.weights is None else published_weights(config).place(),
     ).save(folder)
 
 
-def _score_reference(spec: RunSpec, data: BenchmarkData, evaluator: Evaluator) -> Outcome:
+def _score_reference(row: str, data: BenchmarkData, evaluator: Evaluator) -> Outcome:
     """Score a row without a model: people, retrieval, or one caption for all."""
     reason = "a reference row has no model"
     costs = {name: Quantity(None, reason) for name in ("parameters", "train_seconds", "gmac_beam")}
     splits = []
-    always = majority_caption(data.train) if spec.model == "majority" else ""
+    always = majority_caption(data.train) if row == "majority" else ""
     for split, samples in data.evaluated.items():
-        if spec.model == "human":
+        if row == "human":
             result, seconds = score_people(split, data, evaluator)
         else:
             captions = {sample.image_id: always for sample in samples}
-            if spec.model == "retrieval":
+            if row == "retrieval":
                 assert data.features is not None
                 captions = retrieved_captions(samples, data.train, data.features)
             result, seconds = score_split(split, captions, data, evaluator)

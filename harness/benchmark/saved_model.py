@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field, field_validator
 
 from harness.benchmark.context import BenchmarkData, ModelInputs, RunContext
-from harness.benchmark.identity.run_key import key_name
 from harness.config.features import FeatureConfig
 from harness.config.limits import MAX_CHANNELS
 from harness.config.preset import Decoding
@@ -20,6 +19,7 @@ from harness.data.images import ImagePreprocessing, without_stored_control
 from harness.data.regions.opening import needs_backbone
 from harness.data.vocabularies import load_vocabulary
 from harness.data.vocabulary import Vocabulary
+from harness.key import key_name
 from harness.training.checkpoint import is_whole, load_weights
 from harness.utils.atomic import write_text
 from harness.utils.errors import BenchError

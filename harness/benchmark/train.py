@@ -5,18 +5,20 @@ between its steps B and C; the cache is keyed by the weights, so that an interru
 
 import copy
 import hashlib
+import json
 import pickle
+import shutil
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 import torch
 from torch import Tensor, nn
 
 from harness.benchmark.context import RunContext
-from harness.benchmark.identity.sources import check_plugins
 from harness.config.execution import ExecutionConfig
 from harness.config.preset import Decoding
 from harness.config.schedule import Schedule, Stage
@@ -30,17 +32,24 @@ from harness.data.images import ImagePreprocessing
 from harness.data.pixels import resident
 from harness.data.vocabulary import Vocabulary, as_read
 from harness.inference.generate import caption_images
+from harness.key import check_plugins
 from harness.metrics.cider import mean_cider_d
+from harness.training.checkpoint import last_checkpoint, save_first_checkpoint
 from harness.training.distributed import Collective, Distributed, start_training
+from harness.training.finished_stages import WEIGHTS, FinishedStages
 from harness.training.losses import StepLoss
 from harness.training.sentence_graphs import numbered_graphs, validate_sentences
 from harness.training.stage import StageData, make_objective, stages_for
-from harness.training.trainer import Trainer, TrainState
+from harness.training.trainer import CHECKPOINTS, Trainer, TrainState
+from harness.utils.atomic import replacing, write_text
 from harness.utils.plugins import load_plugins
 from harness.utils.progress import Reporter, silent
 from results.records import EpochRecord
 from zoo import Captioner, HasBackbone, Visual, VisualSpec
 from zoo.models.end_to_end import grid_tokens
+
+BEGINNING: Final = "beginning.json"
+"""In the folder of a run: which run trained its first stages, and on what machine."""
 
 
 def fit(
@@ -51,11 +60,15 @@ def fit(
     on_epoch: Callable[[EpochRecord], None],
     reporter: Reporter,
     on_step: Callable[[StepLoss], None] = lambda _: None,
+    kept: FinishedStages | None = None,
 ) -> TrainState:
-    """Train `model` through the schedule; it holds the best weights afterwards. Checkpoints lie in `folder`."""
+    """Train `model` through the schedule; it holds the best weights afterwards. Checkpoints lie in `folder`.
+
+    A training that has no checkpoint yet begins with the longest beginning of its schedule that is `kept`.
+    """
 
     def report_epoch(record: EpochRecord) -> None:
-        on_epoch(replace(record, stage=places[record.stage]))
+        _record_at(places, on_epoch, record)
         if record.val_cider is not None:
             reporter.watch(validated=record.val_cider)
         cider = "" if record.val_cider is None else f", validation CIDEr-D {100 * record.val_cider:.1f}"
@@ -69,6 +82,14 @@ def fit(
     places = [place for place, stage in enumerate(every) if stage in schedule.stages]
     if left_out := [stage.name for stage in every if stage not in schedule.stages]:
         reporter.note(f"  left out, since the model has no part for sentence graphs: {', '.join(left_out)}")
+    if kept is not None and kept.take:
+        _begin_with_kept(kept, schedule, folder, partial(_record_at, places, on_epoch), reporter)
+
+    def keep_stage(state: TrainState) -> None:
+        if kept is not None and state.micro_batches == 1:
+            epochs = [replace(epoch, stage=places.index(epoch.stage)) for epoch in kept.recorded()]
+            kept.keep(schedule.stages[: state.stage + 1], folder / WEIGHTS, state, epochs)
+
     task = _Task(
         model,
         seed,
@@ -91,7 +112,43 @@ def fit(
         cache = partial(cache_own_features, model, context, reporter)
         validation = _validation(model, context, reporter)
         rank = _Rank(task, collective, execution.device, reporter, cache, validation)
-        return rank.trainer(report_epoch, on_step).fit()
+        return rank.trainer(report_epoch, on_step, keep_stage).fit()
+
+
+def _record_at(places: Sequence[int], on_epoch: Callable[[EpochRecord], None], epoch: EpochRecord) -> None:
+    """Record an epoch by the place of its stage in the preset, which may have stages that the model has no part for."""
+    on_epoch(replace(epoch, stage=places[epoch.stage]))
+
+
+def _begin_with_kept(
+    kept: FinishedStages,
+    schedule: Schedule,
+    folder: Path,
+    on_epoch: Callable[[EpochRecord], None],
+    reporter: Reporter,
+) -> None:
+    """Let a training that has no checkpoint begin with the longest kept beginning of its schedule, if there is one.
+
+    Its epochs are recorded for this run too, with the time that they took; a note in `folder` says whose they are.
+    """
+    if last_checkpoint(folder / CHECKPOINTS) is not None:
+        return
+    (folder / BEGINNING).unlink(missing_ok=True)
+    begun = kept.longest(schedule.stages)
+    if begun is None:
+        return
+    for epoch in begun.epochs:
+        on_epoch(epoch)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_text(folder / BEGINNING, json.dumps({"made_by": begun.made_by, "machine": begun.machine}))
+    finished = begun.count == len(schedule.stages)
+    if finished:
+        with replacing(folder / WEIGHTS) as temporary:
+            shutil.copyfile(begun.weights, temporary)
+    state = replace(begun.state.next_stage(last=finished), saves=1)
+    save_first_checkpoint(folder / CHECKPOINTS, begun.weights, {"position": asdict(state)})
+    names = ", ".join(stage.name for stage in schedule.stages[: begun.count])
+    reporter.log(f"  {names}: not trained again, the weights are those of {begun.made_by}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +189,7 @@ class _Rank:
         self,
         on_epoch: Callable[[EpochRecord], None],
         on_step: Callable[[StepLoss], None] = lambda _: None,
+        on_stage: Callable[[TrainState], None] = lambda _: None,
     ) -> Trainer:
         task = self.task
         return Trainer(
@@ -145,6 +203,7 @@ class _Rank:
             on_epoch=on_epoch,
             reporter=self.reporter,
             on_step=on_step,
+            on_stage=on_stage,
             collective=self.collective,
         )
 

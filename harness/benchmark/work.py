@@ -12,34 +12,37 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from itertools import chain
+from pathlib import Path
 from typing import Any, Final, Literal
 
 import torch
 from rich.console import Console
 
-from harness.benchmark.context import Execution, RunContext, open_context
+from harness.benchmark.context import Check, RunContext, open_context
 from harness.benchmark.engines import Failure
-from harness.benchmark.identity.reuse import check_versions
-from harness.benchmark.identity.sources import check_plugins
+from harness.benchmark.plan_runs import describe
+from harness.benchmark.reuse import check_versions
 from harness.benchmark.run import run
-from harness.benchmark.run_config import Opening, RunConfig
-from harness.benchmark.saved_model import WEIGHTS
 from harness.benchmark.scoring import add_missing_scores
+from harness.benchmark.train import BEGINNING
+from harness.config.run import Conditions, RunBase, RunConfig, config_of
 from harness.data.feature_cache import Spread
 from harness.data.hub import WeightsMissing
+from harness.key import check_plugins, run_key, training_reads
 from harness.measure.environment import describe_environment
 from harness.metrics.contract import METRICS
 from harness.metrics.evaluator import Evaluator
 from harness.metrics.signature import EvaluationSettings
-from harness.training.checkpoint import is_whole, last_checkpoint, read_position, save_first_checkpoint
+from harness.metrics.spice import find_spice
+from harness.training.checkpoint import last_checkpoint, read_position
 from harness.training.distributed import other_ranks
+from harness.training.finished_stages import FinishedStages
 from harness.training.launch import is_launched
 from harness.training.trackers import RunLog
-from harness.training.trainer import CHECKPOINTS, TrainState
-from harness.utils.atomic import replacing, write_text
+from harness.training.trainer import CHECKPOINTS
 from harness.utils.errors import INTERRUPTED, BenchError, wants_traceback
 from harness.utils.files import shortened
 from harness.utils.plugins import contain_exits, load_plugins, place_in_plugin
@@ -47,9 +50,9 @@ from harness.utils.progress import Reporter, Task, describe_seconds
 from harness.utils.workspace import Workspace, is_locked, locked
 from results import Store
 from results.errors import StoreError
-from results.records import EpochRecord, Quantity, RunSpec, stages_of
-from results.runs.reading import finished, one_run
-from results.runs.run import Run
+from results.records import EpochRecord, Outcome, Quantity, RunSpec
+from results.runs.reading import one_run
+from results.runs.spreads import machine_of
 from results.store.rescoring import missing_metrics
 
 LOG_TAIL_LINES = 40
@@ -57,18 +60,21 @@ LOCK, LOG = "lock", "log.txt"
 PROGRESS_S = 2.0
 KEPT_LINES = 20
 Ended = Literal["finished", "reused", "failed", "skipped"]
-NOTE: Final = "first_stages_of"
-_OF_THE_WHOLE: Final = {"schedule", "reward", "tuned", "size", "beam", "lenpen", "nrefs", "tok", "df", "v", "rev"}
-"""Fields of the signature that say nothing of a single stage, or are compared otherwise: as settings, or as code."""
-_SEEN_WHILE_TRAINING: Final = {
-    "train_data_wait", "train_beside",
-    "train_peak_memory_host", "train_peak_memory_device", "train_peak_memory_reserved",
-}  # fmt: skip
+_SEEN_WHILE_TRAINING: Final = frozenset(
+    {"train_beside", "train_peak_memory_host", "train_peak_memory_device", "train_peak_memory_reserved"}
+)
 """Costs that need a look at every stage: epochs do not tell them."""
+_OF_THE_MACHINE: Final = frozenset(
+    {
+        *("train_seconds", "train_images_per_second", "train_data_wait"),
+        *("train_gmac_per_second", "train_utilisation", "train_a100_hours_estimate"),
+    }
+)
+"""Costs that say something of one machine alone."""
 
 
 class Services(ExitStack):
-    """What a process opens once for all runs that it executes: the store, the scorers, and data by their `Opening`.
+    """What a process opens once for all runs that it executes: the store, the scorers, and data by what is opened.
 
     Nothing is opened before it is asked for.
     """
@@ -78,7 +84,6 @@ class Services(ExitStack):
         self.workspace, self.reporter = workspace, reporter
         self._plugins = set(plugins)
         self._contexts: dict[str, RunContext] = {}
-        self._evaluators: dict[bool, Evaluator] = {}
         self._warm = False
         self.environment: Callable[[torch.device], dict[str, Any]] = cache(describe_environment)
         self.unscored: set[str] = set()
@@ -93,28 +98,29 @@ class Services(ExitStack):
         """The results of the workspace."""
         return self.enter_context(Store(self.workspace.database))
 
-    def evaluator(self, opening: Opening) -> Evaluator:
+    @cached_property
+    def evaluator(self) -> Evaluator:
         """What scores captions; its processes start behind the first training."""
-        if (found := self._evaluators.get(opening.spice)) is None:
-            settings = EvaluationSettings(spice=opening.spice)
-            found = self._evaluators[opening.spice] = self.enter_context(Evaluator(settings=settings))
-        return found
+        return self.enter_context(Evaluator(settings=EvaluationSettings(spice=find_spice() is not None)))
 
-    def context(self, config: RunConfig, spread: Spread | None = None) -> RunContext:
-        """Data, features and vocabulary of a run, on the device and with the jobs of its configuration."""
-        name = config.opening.resolved().model_dump_json()
+    def context(
+        self, conditions: Conditions, *, check: Check = lambda _: None, spread: Spread | None = None
+    ) -> RunContext:
+        """Data, features and vocabulary of runs, with the preset and the execution of these conditions."""
+        name = conditions.opened()
         if name not in self._contexts:
             self._contexts.clear()  # the runs of a benchmark share one
-            self._contexts[name] = open_context(config.opening, self.workspace, self.reporter, spread=spread)
+            self._contexts[name] = open_context(conditions, self.workspace, self.reporter, check=check, spread=spread)
         context = self._contexts[name]
-        return replace(context, execution=replace(context.execution, config=config.execution))
+        context = replace(context, execution=replace(context.execution, config=conditions.execution))
+        return context.with_preset(conditions.preset, conditions.made_from if isinstance(conditions, RunBase) else None)
 
-    def warm_up(self, opening: Opening, context: RunContext) -> None:
+    def warm_up(self, context: RunContext) -> None:
         """Start what scores captions, hidden behind the first training."""
         if not self._warm:
             samples = chain.from_iterable(context.data.evaluated.values())
             references = chain.from_iterable(sample.captions for sample in samples)
-            self.evaluator(opening).warm_up([*context.inputs.vocabulary.words, *references])
+            self.evaluator.warm_up([*context.inputs.vocabulary.words, *references])
             self._warm = True
 
 
@@ -162,10 +168,10 @@ class Work(OwnServices):
             waits = f"  {key}: another process works on it; waiting"
             stack.enter_context(locked(folder / LOCK, lambda: reporter.note(waits)))
             spec = services.store.spec(key)
-            if spec.execution is None and self.is_done(key):  # a published copy tells no more
+            if spec.config is None and self.is_done(key):  # a published copy tells no more
                 reporter.log(f"  {spec.model}: re-used, finished before")
                 return "reused"
-            config = RunConfig.of(spec)
+            config = config_of(spec)
             services.load(config.execution.plugins)
             if self.is_done(key):
                 missing = _add_what_is_missing(spec, config, services)
@@ -173,7 +179,7 @@ class Work(OwnServices):
                 return "reused"
             if self.rerun and not int(os.environ.get("SLURM_RESTART_COUNT") or 0):  # a requeued job goes on
                 shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
-                (folder / NOTE).unlink(missing_ok=True)
+                (folder / BEGINNING).unlink(missing_ok=True)
             started = time.monotonic()
             devices = config.execution.devices
             with nullcontext() if devices == 1 or is_launched() else other_ranks(devices):
@@ -192,7 +198,7 @@ def _execute(spec: RunSpec, config: RunConfig, services: Services, *, rerun: boo
     """Execute a run that this process has locked; it ends as a row of the store."""
     store, workspace = services.store, services.workspace
     reporter = RunReporter(services.reporter, store, spec.key)
-    device = torch.device(config.opening.device)
+    device = torch.device(config.execution.device)
     environment = {**services.environment(device), "plugins": dict(config.execution.digests)}
     store.begin(spec.key, environment, spec.code)
     try:
@@ -201,7 +207,8 @@ def _execute(spec: RunSpec, config: RunConfig, services: Services, *, rerun: boo
             if not (rerun or config.execution.accept_mixed):
                 check_versions(spec.key, store, environment)
             context = services.context(config)
-            services.warm_up(config.opening, context)
+            _refuse_other_key(spec, config, context, workspace)
+            services.warm_up(context)
             # Rows without a model here have no experiment trackers.
             names = () if spec.kind in {"captions", "reference"} else config.execution.log
             with RunLog(names, spec, workspace.logs, reporter) as log:
@@ -210,16 +217,20 @@ def _execute(spec: RunSpec, config: RunConfig, services: Services, *, rerun: boo
                     store.record_epoch(spec.key, epoch)
                     log.on_epoch(epoch)
 
-                begun_by = None
                 if not rerun:
-                    begun_by = _adopt_training(spec, services, context.execution, record, reporter)
-                outcome = run(spec, services, on_epoch=record, on_step=log.on_step, reporter=reporter)
-                if begun_by is not None:
-                    reason, costs = f"its beginning was trained by {begun_by}", outcome.costs
-                    unseen = _SEEN_WHILE_TRAINING & costs.keys()
-                    missing = {name: Quantity(None, reason, costs[name].unit) for name in unseen}
-                    outcome = replace(outcome, costs={**costs, **missing})
-                    environment = environment | {"first_stages_of": begun_by}
+                    _discard_training_ahead(spec.key, services)
+                machine = machine_of(environment, "trained")
+                outcome = run(
+                    spec.key,
+                    config,
+                    context,
+                    services,
+                    on_epoch=record,
+                    on_step=log.on_step,
+                    reporter=reporter,
+                    kept=_kept_stages(spec, config, services, context, machine, take=not rerun),
+                )
+                outcome = _costs_with_beginning(outcome, workspace.run_folder(spec.key) / BEGINNING, machine)
                 outcome = replace(outcome, environment=environment | outcome.environment)
                 log.finish(outcome)
         store.finish(spec.key, outcome)
@@ -244,101 +255,93 @@ def _execute(spec: RunSpec, config: RunConfig, services: Services, *, rerun: boo
     return "finished"
 
 
+def _refuse_other_key(spec: RunSpec, config: RunConfig, context: RunContext, workspace: Workspace) -> None:
+    """BenchError where what is executed here is not what was planned: other data, weights, code, or another release.
+
+    An ensemble is what its members are.
+    """
+    folder = config.files.checkpoint
+    if folder is not None and not folder.is_dir():  # missing weights their run tells
+        return
+    if config.kind == "ensemble" and context.data.fields.data == spec.dataset:
+        return
+    if config.kind == "ensemble":
+        raise BenchError(f"the data are {context.data.fields.data}, not {spec.dataset}", "plan the ensemble again")
+    signature, code = describe(config, context, workspace)
+    if (key := run_key(config, signature, code)) == spec.key:
+        return
+    names = sorted(
+        name
+        for name in {**signature, **spec.signature}
+        if signature.get(name) != spec.signature.get(name) and name != "v"
+    )
+    if not names and spec.code is not None:
+        names = spec.code.changed_files(code)
+    differing = ", ".join(names[:4]) or "other settings"
+    raise BenchError(
+        f"{spec.key} was planned, and what would be executed here is {key}; other: {differing}",
+        "plan it again by the `bench run` that it is of",
+    )
+
+
 def _add_what_is_missing(spec: RunSpec, config: RunConfig, services: Services) -> str:
     """A note on scores that a finished run lacked, and that were added now or cannot be had."""
-    store, opening = services.store, config.opening
-    tried = set(METRICS) - services.unscored - (set() if opening.spice else {"SPICE"})
+    store = services.store
+    tried = set(METRICS) - services.unscored - (set() if find_spice() is not None else {"SPICE"})
     missing = missing_metrics(store, spec.key, tried)
     if not missing:
         return ""
-    context, evaluator = services.context(config), services.evaluator(opening)
-    services.warm_up(opening, context)
-    reasons = add_missing_scores(spec, missing, context.data, evaluator, store)
+    if config.files.data is None:
+        return "; not scored again: its row does not say where its data lie"
+    context = services.context(config)
+    services.warm_up(context)
+    reasons = add_missing_scores(spec, missing, context.data, services.evaluator, store)
     services.unscored |= {metric for metric, reason in reasons.items() if reason}
     return "".join(f"; {metric}: {reason or 'scored now'}" for metric, reason in reasons.items())
 
 
-def _adopt_training(
-    spec: RunSpec, services: Services, execution: Execution, on_epoch: Callable[[EpochRecord], None], reporter: Reporter
-) -> str | None:
-    """Let a run that has not begun go on from the finished run with most of its training; gives that one's key.
+def _discard_training_ahead(key: str, services: Services) -> None:
+    """Remove checkpoints of epochs that the database does not have: they tell how training ended."""
+    folder = services.workspace.run_folder(key)
+    if (checkpoint := last_checkpoint(folder / CHECKPOINTS)) is None:
+        return
+    position, stored = read_position(checkpoint), one_run(services.store, key).epochs
+    if position is None or position["total_steps"] - position["batch"] <= (stored[-1].step if stored else 0):
+        return
+    services.reporter.note("  trained anew: its epochs, which tell how training ended, are not all in the database")
+    shutil.rmtree(folder / CHECKPOINTS)
 
-    Its epochs are recorded for this run too, with the time that they took. None where no run has such stages.
-    A stage begins from weights alone, so that what follows is, on the same machine, bit for bit what it is when the
-    stages before are trained again. A run that differs in its evaluation alone is not trained at all.
-    """
-    workspace, planned = services.workspace, stages_of(spec.config)
-    folder = workspace.run_folder(spec.key)
-    if (checkpoint := last_checkpoint(folder / CHECKPOINTS)) is not None:
-        at, stored = read_position(checkpoint), one_run(services.store, spec.key).epochs
-        if at is None or at["total_steps"] - at["batch"] <= (stored[-1].step if stored else 0):
-            return (folder / NOTE).read_text(encoding="utf-8") if (folder / NOTE).is_file() else None
-        reporter.note("  trained anew: its epochs, which tell how training ended, are not all in the database")
-        shutil.rmtree(folder / CHECKPOINTS)
-    (folder / NOTE).unlink(missing_ok=True)
-    # Some models pass over stages of sentence graphs.
-    if spec.kind != "trained" or any(stage["objective"] == "sentence_graph" for stage in planned):
+
+def _kept_stages(
+    spec: RunSpec, config: RunConfig, services: Services, context: RunContext, machine: str, *, take: bool
+) -> FinishedStages | None:
+    """The finished stages of the workspace that a run may begin with; None of a run that is not trained."""
+    if config.kind != "trained" or spec.code is None:
         return None
-    trained_as = execution.config.record(execution.device, 1)
-    alike = [
-        run
-        for run in finished(services.store, spec.dataset, model=spec.model, seed=spec.seed)
-        if _trained_alike(run, spec) and run.environment.get("training") == trained_as
-    ]
-    known = [run for run in alike if stages_of(run.config) == planned[: len(stages_of(run.config))]]
-    for earlier in sorted(known, key=lambda run: len(stages_of(run.config)), reverse=True):
-        weights = workspace.run_folder(earlier.key) / WEIGHTS
-        last = last_checkpoint(weights.parent / CHECKPOINTS)
-        # Results that were merged may be of a training that was interrupted here.
-        if not is_whole(weights) or (last is not None and not (read_position(last) or {}).get("finished")):
-            continue
-        for epoch in earlier.epochs:
-            on_epoch(epoch)
-        write_text(folder / NOTE, earlier.key)
-        state = _after(earlier.epochs, finished=len(stages_of(earlier.config)) == len(planned))
-        if state.finished:
-            with replacing(folder / WEIGHTS) as temporary:
-                shutil.copyfile(weights, temporary)
-        save_first_checkpoint(folder / CHECKPOINTS, weights, {"position": asdict(state)})
-        names = ", ".join(stage["name"] for stage in stages_of(earlier.config))
-        reporter.log(f"  {names}: not trained again, the weights are those of {earlier.key}")
-        return earlier.key
-    return None
-
-
-def _trained_alike(run: Run, spec: RunSpec) -> bool:
-    """Whether a run was trained under the conditions and by the code of the planned one, whatever its stages are."""
-    return (
-        len(stages_of(run.config)) > 0
-        and "pretrained" not in run.config
-        and _of_stages(run.config, run.signature) == _of_stages(spec.config, spec.signature)
-        and run.code is not None
-        and spec.code is not None
-        and (run.code.model, run.code.revision) == (spec.code.model, spec.code.revision)
+    trained_as = config.execution.record(context.execution.device, 1)
+    return FinishedStages(
+        folder=services.workspace.stages,
+        reads=training_reads(config, spec.signature, spec.code, trained_as),
+        run=spec.key,
+        machine=machine,
+        recorded=lambda: one_run(services.store, spec.key).epochs,
+        take=take,
     )
 
 
-def _of_stages(config: dict[str, Any], signature: dict[str, str]) -> Any:
-    """What stages depend on besides their own settings, as JSON keeps it."""
-    conditions = {name: value for name, value in signature.items() if name not in _OF_THE_WHOLE}
-    return json.loads(json.dumps([config.get("arguments"), config["preset"].get("recipe"), conditions]))
-
-
-def _after(epochs: Sequence[EpochRecord], *, finished: bool) -> TrainState:
-    """Where training stands after all stages of a run; `finished`: none follows."""
-    last, ends = epochs[-1].stage, [0]
-    for stage in range(last + 1):
-        seen = (round(epoch.images_per_second * epoch.seconds) for epoch in epochs if epoch.stage == stage)
-        ends.append(ends[-1] + sum(seen))
-    return TrainState(
-        stage=last,
-        best=max(epoch.val_cider or 0.0 for epoch in epochs if epoch.stage == last),
-        total_steps=epochs[-1].step,
-        seconds=sum(epoch.seconds for epoch in epochs),
-        images=ends[-1],
-        ends=ends[1:-1],
-        saves=1,
-    ).next_stage(last=finished)
+def _costs_with_beginning(outcome: Outcome, beginning: Path, machine: str) -> Outcome:
+    """The outcome of a run whose first stages another one trained, if any: of these no look was had at the memory."""
+    if not beginning.is_file():
+        return outcome
+    begun = json.loads(beginning.read_text(encoding="utf-8"))
+    unseen, reason = set(_SEEN_WHILE_TRAINING), f"its beginning was trained by {begun['made_by']}"
+    if begun["machine"] != machine:
+        unseen |= _OF_THE_MACHINE
+        reason += f", on {begun['machine'] or 'another machine'}"
+    costs = {
+        name: Quantity(None, reason, cost.unit) if name in unseen else cost for name, cost in outcome.costs.items()
+    }
+    return replace(outcome, costs=costs, environment={**outcome.environment, "first_stages_of": begun["made_by"]})
 
 
 class RunReporter(Reporter):
@@ -445,16 +448,16 @@ def work_off(keys: Sequence[str] | None, services: Services) -> dict[str, Ended]
         )
     left = list(store.keys({"planned", "running"}) if keys is None else keys)
     specs = {key: store.spec(key) for key in left}
-    members = {key: spec.config.get("members", ()) for key, spec in specs.items()}
-    plugins = {key: ((spec.execution or {}).get("execution") or {}).get("plugins", ()) for key, spec in specs.items()}
+    configs = {key: config_of(spec) for key, spec in specs.items() if spec.config is not None}
+    members = {key: config.members if config.kind == "ensemble" else () for key, config in configs.items()}
     # First those without plug-ins: what one run loads stays loaded, and runs that were planned without it refuse that.
-    left.sort(key=lambda key: (len(members[key]), len(plugins[key])))
+    left.sort(key=lambda key: (len(members.get(key, ())), key in configs and len(configs[key].execution.plugins)))
     while (key := next_free(left, services.workspace)) is not None:
         if keys is None and store.status(key) not in {"planned", "running"}:
             continue
         try:
             waits = partial(services.reporter.note, f"  {key}: another process trains a member; waiting")
-            for lock in (services.workspace.run_folder(member) / LOCK for member in members[key]):
+            for lock in (services.workspace.run_folder(member) / LOCK for member in members.get(key, ())):
                 with locked(lock, waits) if is_locked(lock) else nullcontext():
                     pass
             ended[key] = call(key)

@@ -177,7 +177,7 @@ def name_unusable(captioned: Captioned) -> None:
 
 def _warn_of_edits(key: str, workspace: Workspace) -> None:
     """Say which plug-ins have changed since a run of this workspace was trained with them."""
-    from harness.benchmark.identity.sources import plugin_digests
+    from harness.key import plugin_digests
     from results.errors import StoreError
     from results.runs.reading import read_runs
     from results.store.schema import RunRow

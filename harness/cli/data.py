@@ -371,12 +371,12 @@ def features(
     place.create()
     with Reporter() as reporter:
         dataset = open_dataset(data, cache_dir=place.cache, images=images, reporter=reporter)
-        warn_of_preprocessing(config, {"features": "grid"}, reporter)
+        warn_of_preprocessing(config, ["grid"], reporter)
         found = prepare_features(
             dataset,
             config,
             open_backbone(config),
-            sees={"features": "grid"},
+            sees=["grid"],
             cache_dir=place.cache,
             may_skip=skip_bad_images,
             device=chosen,

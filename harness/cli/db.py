@@ -15,6 +15,10 @@ from harness.utils.workspace import DEFAULT, Workspace
 from results.errors import without_passwords
 
 EXAMPLES = {
+    "show": """
+bench db show updown-s0-0123456789 > run.yaml
+bench run run.yaml --set files.data=/data/flickr8k
+""",
     "upgrade": """
 bench db upgrade --workspace runs/flickr8k
 BENCH_DB=postgresql://me@host/captions bench db upgrade
@@ -39,18 +43,62 @@ def refuse_damaged(database: str) -> None:
         raise BenchError(f"the database {without_passwords(database)} is damaged: {'; '.join(damages)}", HINT)
 
 
-def upgrade(workspace: WorkspaceOption = DEFAULT, db: DatabaseOption = None) -> None:
+def show(
+    key: Annotated[str, typer.Argument(metavar="KEY", help="A run, or a model that has one.")],
+    workspace: WorkspaceOption = DEFAULT,
+    db: DatabaseOption = None,
+) -> None:
+    """Print the configuration of a run as YAML: exactly what is executed, whence it came, and where its files lie.
+
+    `bench run FILE.yaml` executes it, on another machine too, where --set files.data=FOLDER names the files there.
+    """
+    from results.runs.reading import run_keys
+    from results.store.store import Store
+
+    with Store(Workspace(workspace, db).database, read_only=True) as store:
+        keys = run_keys(store, key)
+        if len(keys) > 1:
+            raise BenchError(f"{key} has {len(keys)} runs: {', '.join(keys[:4])}", f"name one: bench db show {keys[0]}")
+        spec = store.spec(keys[0])
+    with doing("Reading the configuration"):
+        from harness.config.run import config_of, write_run
+
+        text = write_run(config_of(spec))
+    echo(text, nl=False)
+
+
+def upgrade(
+    workspace: WorkspaceOption = DEFAULT,
+    db: DatabaseOption = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be re-used, and change nothing.")] = False,
+) -> None:
     """Bring an older release's database up to this one, wholly or not at all, and read every row of it.
 
     Says how many runs it holds, of which release its tables are, and what is damaged; then the exit code is not 0.
+    Finished runs of captionbench 1 are re-used by `bench run --reuse any`.
     """
-    from results.store.revisions import describe, release
+    from results.store.revisions import count_convertible, describe, release
     from results.store.revisions import upgrade as upgrade_database
     from results.store.schema import RELEASE
 
     database = Workspace(workspace, db).database
-    with doing("Upgrading the database"):
-        revision = upgrade_database(database)
+    with doing("Reading the runs" if dry_run else "Upgrading the database"):
+        from harness.benchmark.release_1 import convert_row
+
+        if dry_run:
+            revision, counts = count_convertible(database, convert_row)
+        else:
+            revision = upgrade_database(database, convert_row)
+    if dry_run:
+        if revision == RELEASE:
+            echo(f"nothing to do: the tables are of captionbench {release(revision)} already")
+            return
+        echo(f"would be upgraded from captionbench {release(revision)} to {release(RELEASE)}")
+        for kind, (converted, count) in counts.items():
+            echo(f"  {kind}: bench run --reuse any re-uses {converted} of {count} finished runs")
+        if any(converted < count for converted, count in counts.values()):
+            echo("The others stay in reports: their rows do not say how they were executed.")
+        return
     if revision == RELEASE:
         echo(f"nothing to do: the tables are of captionbench {release(revision)} already")
     else:
@@ -126,4 +174,4 @@ def publish(
     echo(f"{out}: {runs} runs, {out.stat().st_size / 1e6:,.1f} MB{left}")
 
 
-COMMANDS = {"upgrade": upgrade, "merge": merge, "publish": publish}
+COMMANDS = {"show": show, "upgrade": upgrade, "merge": merge, "publish": publish}

@@ -142,8 +142,7 @@ def _speeds(numbers: Mapping[str, Any]) -> str:
 
 
 def _code() -> Check:
-    from harness.benchmark.identity.revision import RESULTS_REVISION
-    from harness.benchmark.identity.sources import files_digest, harness_files
+    from harness.key import RESULTS_REVISION, files_digest, harness_files
 
     sources = files_digest(harness_files())
     version = f"captionbench {harness.__version__}, results revision {RESULTS_REVISION} (sources {sources})"

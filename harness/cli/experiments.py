@@ -8,7 +8,14 @@ from typing import Any, Final, Literal
 
 import typer
 
-from harness.config.experiment import Experiment, change_content, put_value, read_experiment, validate_experiment
+from harness.config.experiment import (
+    Experiment,
+    change_content,
+    is_run,
+    put_value,
+    read_experiment,
+    validate_experiment,
+)
 from harness.config.features import region_config
 from harness.config.limits import MAX_COUNT
 from harness.utils.errors import BenchError
@@ -25,9 +32,11 @@ def experiment_of(context: typer.Context, file: Path | None, *, environment: boo
         field, parse = _FIELDS[name]
         put_value(content, field, parse(value))
     if file is not None:
-        content = _merged(content, read_experiment(file))
-    typed = _options(context, "COMMANDLINE")
-    _refuse_undecodable(typed)
+        of_file = read_experiment(file)
+        if is_run(of_file):
+            raise BenchError(f"{file} is the configuration of one run", f"execute it: bench run {file}")
+        content = _merged(content, of_file)
+    typed = typed_options(context)
     for name, value in typed.items():
         if name in _FIELDS:
             field, parse = _FIELDS[name]
@@ -36,6 +45,13 @@ def experiment_of(context: typer.Context, file: Path | None, *, environment: boo
         put_value(content, "features.regions", _regions(content, typed))
     change_content(content, tuple(typed.get("change") or ()))
     return validate_experiment(content, str(file) if file is not None else "the options")
+
+
+def typed_options(context: typer.Context) -> dict[str, Any]:
+    """The values of the options that were typed; BenchError where one is no text in UTF-8."""
+    typed = _options(context, "COMMANDLINE")
+    _refuse_undecodable(typed)
+    return typed
 
 
 def _options(context: typer.Context, wanted: Literal["COMMANDLINE", "ENVIRONMENT"]) -> dict[str, Any]:

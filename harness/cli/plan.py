@@ -161,7 +161,7 @@ def plan(
             asked = resolve(request, reporter)
             machine = None
             if experiment.execution.executor == HERE and not store:
-                machine = machine_of(describe_environment(asked.opening.device), "trained")
+                machine = machine_of(describe_environment(asked.conditions.execution.device), "trained")
             planned = preview(request, asked, reporter, here=here, machine=machine)
         left = [spec for spec in planned.specs if spec.key not in planned.finished]
         if store and planned.record is None:
@@ -201,7 +201,7 @@ def _row(model: str, budget: int) -> str:
 
 def _show(request: Request, asked: Asked, planned: Preview, machine: str | None, console: Console) -> None:
     """Print what is made first, the stages, the table of runs, their time and their power."""
-    from results.records import budget_of
+    from harness.config.run import config_of
 
     names = [model.name for model in asked.models if model.kind == "trained"]
     others = [model.name for model in asked.models if model.kind != "trained"]
@@ -211,7 +211,7 @@ def _show(request: Request, asked: Asked, planned: Preview, machine: str | None,
     trained = {_row(name, budget): (name, budget) for budget in budgets for name in names}
     runs = Counter(dict.fromkeys(trained, seeds)) + Counter(others)
     finished = [spec for spec in planned.specs if spec.key in planned.finished]
-    done = Counter(_row(spec.model, budget_of(spec.config)) for spec in finished)
+    done = Counter(_row(spec.model, config_of(spec).made_from.budget) for spec in finished)
     for made in planned.first:
         console.print(f"first: {made}", soft_wrap=True, markup=False)
     if planned.unknown:
@@ -357,7 +357,7 @@ def _stored_data(experiment: Experiment, stored: Sequence[DatasetInfo]) -> _Stor
         raise BenchError(
             f"--data {experiment.data.annotations} is neither data of the results database nor a file or folder", hint
         )
-    from harness.benchmark.identity.signature import data_field
+    from harness.benchmark.signature import data_field
 
     dataset = _open_data(experiment)
     fingerprint = data_field(dataset, ())

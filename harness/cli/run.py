@@ -16,7 +16,8 @@ from harness.cli import options
 from harness.cli.experiments import experiment_of
 from harness.cli.inputs import chosen_features, find_tuned
 from harness.cli.output import ForceOption, check_out, deliver, echo
-from harness.config.experiment import DEFAULT_PRESET, Experiment, write_experiment
+from harness.cli.run_one import read_run
+from harness.config.experiment import DEFAULT_PRESET, Experiment, is_run, read_experiment, write_experiment
 from harness.config.limits import MAX_COUNT, MAX_SEED
 from harness.config.load import load_preset
 from harness.training.launch import every_rank, in_every_process, is_launched, process_count
@@ -26,10 +27,12 @@ from harness.utils.workspace import DEFAULT, Workspace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from harness.benchmark.plan import Request
     from harness.benchmark.work import Services
     from harness.config.preset import Preset
+    from harness.config.run import RunConfig
     from results.records import RunSpec
 
 _MIN_PROCESSES = 8  # that may train a model together on any CPU, as a rehearsal of a larger machine
@@ -95,6 +98,9 @@ def run(
     """
     from harness.utils.progress import Reporter
 
+    if file is not None and save is None and is_run(content := read_experiment(file)):
+        _run_one(read_run(context, file, content), file, Workspace(workspace, db), reuse)
+        return
     experiment = experiment_of(context, file, environment=save is None)
     if save is not None:
         inputs = [file, experiment.cards, *experiment.tuned, *experiment.plugins]
@@ -108,8 +114,8 @@ def run(
             request = make_request(experiment)
             from harness.benchmark.benchmark import run_benchmark
             from harness.benchmark.plan import choose_device
-            from harness.benchmark.run_config import RunConfig
             from harness.cli.run_panel import RunPanel, name_of
+            from harness.config.run import config_of
             from reports.html.report import write_report
             from reports.text.summary import Summary
             from results import Store
@@ -123,7 +129,7 @@ def run(
                 _check_cores(processes)
 
         def show_runs(services: Services, specs: Sequence[RunSpec]) -> None:
-            elsewhere = experiment.execution.executor != HERE or RunConfig.of(specs[0]).execution.jobs > 1
+            elsewhere = experiment.execution.executor != HERE or config_of(specs[0]).execution.jobs > 1
             names = {spec.key: name_of(spec) for spec in specs}
             reporter.show(RunPanel(services.store, names, elsewhere=elsewhere, rerun=request.rerun))
 
@@ -140,6 +146,31 @@ def run(
                 reporter.close()
                 summary.print(reporter.console, ended, seconds, page, next_command)
     if {"failed", "skipped"} & {*ended.values()} or lacking:
+        sys.exit(1)
+
+
+def _run_one(config: RunConfig, file: Path, workspace: Workspace, reuse: str) -> None:
+    """Execute the configuration of one run, and print what came of it."""
+    from harness.utils.progress import Reporter
+
+    workspace.check_name()
+    with Reporter() as reporter:
+        with reporter.step("Loading torch"):
+            from harness.benchmark.run_one import run_one
+            from reports.html.report import write_report
+            from reports.text.summary import NextCommand, Summary
+            from results import Store
+        started = time.monotonic()
+        ended = run_one(config, file, workspace, reporter, accept=reuse == "any", rerun=reuse == "none")
+        seconds = time.monotonic() - started
+        with Store(workspace.database) as store, reporter.step("Writing the report"):
+            summary = Summary.read(store, ended)
+            page = write_report(store, workspace.report)
+            reporter.close()
+            summary.print(
+                reporter.console, ended, seconds, page, NextCommand.of(["report", "--open"], "every table and caption")
+            )
+    if {"failed", "skipped"} & {*ended.values()}:
         sys.exit(1)
 
 
@@ -190,10 +221,10 @@ def make_request(experiment: Experiment, *, by_size: bool = False, tuning: bool 
         check_trackers(execution.log)
 
     from harness.benchmark.hub_model import hub_options
-    from harness.benchmark.identity.sources import plugin_digests
     from harness.benchmark.plan import Request
     from harness.benchmark.pretrained import parse_places
     from harness.config.execution import AUTO, ExecutionConfig
+    from harness.key import plugin_digests
     from harness.metrics.more.measure import MoreSettings
 
     workspace = Workspace(experiment.workspace, experiment.db)

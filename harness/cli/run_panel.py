@@ -14,8 +14,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from harness.config.run import config_of
 from harness.utils.progress import Line, describe_seconds
-from results.records import RunSpec, budget_of
+from results.records import RunSpec
 from results.runs.reading import score_values
 from results.store.store import Store
 from results.text import printable
@@ -38,7 +39,7 @@ class RunName:
 
 def name_of(spec: RunSpec) -> RunName:
     """What a planned run is called."""
-    budget = budget_of(spec.config)
+    budget = 1 if spec.config is None else config_of(spec).made_from.budget
     row = spec.model if budget == 1 else f"{spec.model} budget {budget}"
     return RunName(f"{row} seed {spec.seed}", row, spec.role == "reference")
 

@@ -25,12 +25,14 @@ def usable_cores() -> int:
 class ExecutionConfig:
     """How runs are executed: by how many `devices` each, `jobs` at a time, each in its own process.
 
+    `device` is that of this machine, without a number any of its kind.
     `AUTO` jobs are one per usable core up to `MAX_JOBS`, one on a GPU; of runs on a cluster they are not known.
     `plugins` are as given on the command line, with `digests` by name: other ones execute no run that was planned with
     these. `accept_mixed` says whether a seed may join a row whose other seeds other versions of packages made; `log`
     names experiment trackers.
     """
 
+    device: str = "cpu"
     devices: int = 1
     jobs: int = 1
     plugins: tuple[str, ...] = ()

@@ -13,15 +13,15 @@ import difflib
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import ConfigDict, Field, ValidationError, field_validator
 
 from harness.config.features import FeatureConfig, parse_graphs
 from harness.config.limits import MAX_COUNT, MAX_HOURS, MAX_MEMORY_GB, MAX_PROCESSES, MAX_SEED, MAX_SEEDS
 from harness.config.model_patterns import split_patterns
-from harness.config.schedule import Strict
+from harness.config.schedule import Strict, field_names
 from harness.utils.errors import BenchError
 from harness.utils.files import expanded, reason, shortened
 from harness.utils.yaml_value import load_bounded, parse_yaml_value
@@ -150,12 +150,19 @@ def read_experiment(path: Path) -> dict[str, Any]:
         raise BenchError(f"the experiment {path} cannot be read: {reason(error)}", hint) from error
     if not isinstance(content, dict) or not all(isinstance(name, str) for name in content):
         raise BenchError(f"the experiment {path} is no mapping of names to values", "begin with: models: [updown]")
+    if is_run(content):
+        return content
     if isinstance(content.get("data"), str):
         content["data"] = {"annotations": content["data"]}
     if isinstance(content.get("models"), str):
         content["models"] = list(split_patterns(content["models"]))
     _map_paths(content, path.absolute().parent, str)
     return content
+
+
+def is_run(content: Mapping[str, Any]) -> bool:
+    """Whether a file's content is the configuration of one run, as `bench db show` prints it."""
+    return "kind" in content
 
 
 def validate_experiment(content: Mapping[str, Any], source: str) -> Experiment:
@@ -169,8 +176,8 @@ def validate_experiment(content: Mapping[str, Any], source: str) -> Experiment:
         hint = f"{source}: see docs/experiments.md"
         if first["type"] == "extra_forbidden":
             message = "there is no such field"
-            near = difflib.get_close_matches(str(first["loc"][-1]), list(_field_names(first["loc"][:-1])), n=2)
-            hint = f"did you mean {' or '.join(near)}?" if near else f"fields: {', '.join(_field_names(()))}"
+            near = difflib.get_close_matches(str(first["loc"][-1]), field_names(Experiment, first["loc"][:-1]), n=2)
+            hint = f"did you mean {' or '.join(near)}?" if near else f"fields: {', '.join(field_names(Experiment, ()))}"
         raise BenchError(f"{source}: {shortened(where)}: {message[:1].lower()}{message[1:]}", hint) from error
     except BenchError as error:  # of features, named by their option
         raise BenchError(f"{source}: {error}", error.hint) from error
@@ -183,7 +190,7 @@ def change_content(content: dict[str, Any], changes: Iterable[str]) -> None:
         if not equals:
             raise BenchError(f"--set {shortened(change)!r} has no '='", "write --set KEY.PATH=VALUE")
         value = parse_yaml_value(change, text)
-        if name.partition(".")[0] in _field_names(()):
+        if name.partition(".")[0] in field_names(Experiment, ()):
             put_value(content, name, value)
         else:
             content["set"] = {**_mapping("set", content.get("set")), name: value}
@@ -230,19 +237,6 @@ def write_experiment(experiment: Experiment, path: Path) -> str:
     content = experiment.model_dump(mode="json", by_alias=True, exclude_unset=True)
     _map_paths(content, Path.cwd(), partial(_below, folder=path.absolute().parent))
     return yaml.safe_dump(content, sort_keys=False, allow_unicode=True, default_flow_style=None, width=100)
-
-
-def _field_names(parents: tuple[int | str, ...]) -> list[str]:
-    """The fields of an experiment, or of the part of it that these names lead to."""
-    model: type[BaseModel] = Experiment
-    for name in parents:
-        annotation = model.model_fields[str(name)].annotation
-        kinds = (annotation, *get_args(annotation))
-        models = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)]
-        if not models:
-            return []
-        model = models[0]
-    return [field.alias or name for name, field in model.model_fields.items()]
 
 
 _PATHS: Final = (

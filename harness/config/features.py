@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Final, Literal, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
@@ -15,6 +16,15 @@ from harness.utils.files import absolute, expanded, shortened
 
 _WINDOWS = r"^windows:([2-9]|1\d)$"
 RegionSourceName = Literal["boxes"] | Annotated[str, Field(pattern=_WINDOWS)]
+
+
+FEATURES_NOT_IN_KEY: Final[Mapping[str, str]] = {
+    "weights": "a place on one machine; the signature's `feat` has the digest of what lies there",
+    "sentence_graphs": "a place on one machine; the signature's `sentences` has the digest of what lies there",
+    "regions.source": "a place on one machine; the signature's `feat` has the digest of what lies there",
+    "graphs": "the signature's `graph` has its settings and the digest of what it names, for models that read a graph",
+}
+"""Settings of the features that no score depends on, each with the reason."""
 
 
 class RegionConfig(Strict):
@@ -102,6 +112,43 @@ class FeatureConfig(Strict):
             if part is not None and isinstance(part.source, Path):
                 changed[name] = part.model_copy(update={"source": absolute(expanded(part.source))})
         return self.model_copy(update=changed)
+
+    def files(self) -> dict[str, Path]:
+        """The paths, by what lies there."""
+        places = {
+            "weights": self.weights,
+            "regions": self.regions and self.regions.source,
+            "graphs": self.graphs and self.graphs.source,
+            "sentence_graphs": self.sentence_graphs,
+        }
+        return {name: path for name, path in places.items() if isinstance(path, Path)}
+
+    def without_files(self) -> FeatureConfig:
+        """The same with the last part of every path alone."""
+        return self.with_files(**{name: Path(path.name) for name, path in self.files().items()})
+
+    def with_files(
+        self,
+        weights: Path | None = None,
+        regions: Path | None = None,
+        graphs: Path | None = None,
+        sentence_graphs: Path | None = None,
+    ) -> FeatureConfig:
+        """The same with these paths in place of its own; None keeps what is there."""
+        changed: dict[str, object] = {}
+        if weights is not None:
+            changed["weights"] = weights
+        if regions is not None and self.regions is not None:
+            changed["regions"] = self.regions.model_copy(update={"source": regions})
+        if graphs is not None and self.graphs is not None:
+            changed["graphs"] = self.graphs.model_copy(update={"source": graphs})
+        if sentence_graphs is not None:
+            changed["sentence_graphs"] = sentence_graphs
+        return self.model_copy(update=changed)
+
+    def in_key(self) -> dict[str, object]:
+        """The settings that a score may depend on and that no digest of content names."""
+        return self.dump_without(FEATURES_NOT_IN_KEY)
 
 
 def feature_config(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 from pydantic import BaseModel, ValidationError
 
-from harness.config.preset import NOT_IN_KEY, Preset
+from harness.config.preset import NOT_SCORED, Preset
 from harness.config.schedule import Schedule, Stage
 from harness.utils.errors import BenchError
 from harness.utils.files import reason, shortened
@@ -41,7 +41,7 @@ SHIPPED_PAIRS, PRESETS, SCHEDULES = (
 )
 _UNSCORED: dict[str, Any] = {"name": True}
 """Settings that no score depends on, nested as pydantic excludes them: the name, and what is left out of run keys."""
-for _path in NOT_IN_KEY:
+for _path in NOT_SCORED:
     _group, _, _name = _path.rpartition(".")
     (_UNSCORED.setdefault(_group, {}) if _group else _UNSCORED)[_name] = True
 

@@ -15,7 +15,7 @@ from zoo import model_card
 from zoo.errors import ZooError
 from zoo.registry import SIZES, check_heads, check_sizes
 
-NOT_IN_KEY: Final[Mapping[str, str]] = {
+NOT_SCORED: Final[Mapping[str, str]] = {
     "summary": "description for the reader",
     "schedule.summary": "description for the reader",
     "features": "features of the embedded data; those that a run uses are in the key themselves",
@@ -27,7 +27,13 @@ NOT_IN_KEY: Final[Mapping[str, str]] = {
     "recipe.backbone": "which features may be used; those that a run uses are in the key themselves",
     "recipe.published": "scores to compare with",
 }
-"""Settings of a preset that no score depends on, each with the reason; every other one is in the run key."""
+"""Settings of a preset that no score depends on, each with the reason."""
+NOT_IN_KEY: Final[Mapping[str, str]] = {
+    "name": "names settings, all of which are in the key themselves",
+    "schedule.name": "names settings, all of which are in the key themselves",
+    **NOT_SCORED,
+}
+"""Settings of a preset that are not in the run key, each with the reason."""
 
 
 class Decoding(Strict):
@@ -177,6 +183,10 @@ class Preset(Strict):
         if self.recipe is None and (found := self.paper_deviations()):
             raise ValueError(f"{', '.join(found)}: only for presets with a recipe (the paper track)")
         return self
+
+    def in_key(self) -> dict[str, Any]:
+        """The settings that a score may depend on."""
+        return self.dump_without(NOT_IN_KEY)
 
     def check_lengths(self) -> None:
         """BenchError where captions are decoded or sampled to more tokens than models of this `size` take."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
@@ -33,7 +33,32 @@ class Strict(BaseModel):
     def _unused(self) -> set[str]:
         """The settings that a dump omits."""
         fields = type(self).model_fields
-        return {name for name in self.omit_if_default if getattr(self, name) == fields[name].get_default()}
+        defaults = {name: fields[name].get_default(call_default_factory=True) for name in self.omit_if_default}
+        return {name for name, default in defaults.items() if getattr(self, name) == default}
+
+    def dump_without(self, paths: Iterable[str]) -> dict[str, Any]:
+        """The settings as JSON, less those at dotted paths."""
+        content = self.model_dump(mode="json")
+        for path in paths:
+            *parents, last = path.split(".")
+            node: Any = content
+            for parent in parents:
+                node = node.get(parent) if isinstance(node, dict) else None
+            if isinstance(node, dict):
+                node.pop(last, None)
+        return content
+
+
+def field_names(model: type[BaseModel], parents: Iterable[int | str]) -> list[str]:
+    """The names of the settings of a model, or of the part of it that these names lead to."""
+    for name in parents:
+        annotation = model.model_fields[str(name)].annotation
+        kinds = (annotation, *get_args(annotation))
+        models = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)]
+        if not models:
+            return []
+        model = models[0]
+    return [field.alias or name for name, field in model.model_fields.items()]
 
 
 Beta = Annotated[float, Field(ge=0, lt=1)]

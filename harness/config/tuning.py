@@ -126,15 +126,14 @@ class Tuned:
         return None if values is None else AppliedTuning(label=self.label, values=values, stages=self.stages)
 
     def record(self, model: str, preset: Preset) -> dict[str, Any]:
-        """What a run stores: its values, and of each trial score and learning rate, by the untuned preset's."""
+        """What reports say of the trials, if they are known: score and learning rate, by the untuned preset's."""
         stages = preset.schedule.stages
         peak = next((stage for stage in stages if stage.name == self.stages), stages[0]).learning_rate.peak
         trials = [
             {"learning_rate": peak * (trial.learning_rate or 1.0), "state": trial.state, "score": trial.score}
             for trial in self.trials.get(model, ())
         ]
-        recorded = {"tuned": self.values[model].model_dump(exclude_none=True)}
-        return recorded | ({"tuning": {"trials": trials}} if trials else {})
+        return {"tuning": {"trials": trials}} if trials else {}
 
 
 def default_params(preset: Preset, space: SearchSpace, updates: Sequence[int]) -> dict[str, float]:

@@ -15,7 +15,8 @@ from harness.data.regions.features import RegionFeatures
 from harness.data.vocabulary import Vocabulary
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
-from zoo.captioner import GraphKind, Visual, VisualSpec
+from zoo.captioner import Visual, VisualSpec
+from zoo.registry import GraphKind
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Prepare the features of a run: check the images, open the backbone, extract grid cells or convert regions."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,15 +17,15 @@ from harness.data.regions.opening import needs_backbone
 from harness.data.verify import find_bad_images, known_bad_images
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
-from zoo.captioner import VisualKind
+from zoo.registry import VisualKind
 
 TRAINING_SPLITS = ("train", "val")
 _LISTED = 20
 
 
-def warn_of_preprocessing(config: FeatureConfig, sees: Mapping[str, VisualKind], reporter: Reporter) -> None:
+def warn_of_preprocessing(config: FeatureConfig, sees: Collection[VisualKind], reporter: Reporter) -> None:
     """Say what contradicts that the backbone's weights were trained so, where a model sees what it makes of images."""
-    if _looks_at_images(config, sees) and set(sees.values()) != {"none"} and config.backbone not in BUILT_IN:
+    if _looks_at_images(config, sees) and set(sees) != {"none"} and config.backbone not in BUILT_IN:
         from harness.data.backbones.timm_backbone import preprocessing_doubts  # timm takes seconds to import
 
         for doubt in preprocessing_doubts(config):
@@ -51,7 +51,7 @@ def prepare_features(
     config: FeatureConfig,
     backbone: Backbone,
     *,
-    sees: Mapping[str, VisualKind],
+    sees: Collection[VisualKind],
     cache_dir: Path,
     may_skip: bool,
     device: torch.device,
@@ -60,7 +60,7 @@ def prepare_features(
 ) -> Prepared:
     """Check every image, then extract, convert or re-use the features.
 
-    `sees` has the `VisualSpec` kind of each model, by name. Images are not checked if region features come from files
+    `sees` has the kinds of visual input that models read. Images are not checked if region features come from files
     and no model uses pixels. Grid cells are extracted only if a model uses them; regions, whose digest is in the
     signature, always. BenchError for unusable images or regions, unless `may_skip`, and an unreadable source.
     """
@@ -98,7 +98,7 @@ def prepare_features(
             f"{regions.source} has no boxes (NAME_box beside NAME_att, ID_boxes in HDF5): models that need them fail"
         )
     every = bad | found.bad  # maps are of the images that the regions were cut from, which are cached
-    if "regions+grid" not in sees.values():
+    if "regions+grid" not in sees:
         return Prepared(found, found.describe(), every)
     if needs_backbone(regions.source):
         return Prepared(found, found.describe(), every, maps())
@@ -110,7 +110,7 @@ def prepare_features(
 
 
 def missing_features(
-    dataset: Dataset, config: FeatureConfig, backbone: Backbone, *, sees: Mapping[str, VisualKind], cache_dir: Path
+    dataset: Dataset, config: FeatureConfig, backbone: Backbone, *, sees: Collection[VisualKind], cache_dir: Path
 ) -> list[str]:
     """What `prepare_features` would have to make, in words; BenchError for a source that cannot be read."""
     regions, missing, images = config.regions, [], f"{len(dataset.samples):,} images"
@@ -130,21 +130,21 @@ def missing_features(
     if lacks(folder):
         missing += [f"features of {images} ({backbone.name})"] * (of_maps and lacks(cells))
         return [*missing, f"regions of {images}"]
-    if "regions+grid" in sees.values():
+    if "regions+grid" in sees:
         skip = skip | RegionFeatures(folder).bad
         beside = None if of_maps else grid_place(dataset, regions, cache_dir, skip)
         missing += [f"grids of {images}"] * lacks(cells if of_maps else beside and beside[1])
     return missing
 
 
-def _looks_at_images(config: FeatureConfig, sees: Mapping[str, VisualKind]) -> bool:
+def _looks_at_images(config: FeatureConfig, sees: Collection[VisualKind]) -> bool:
     """Whether images are decoded: not where regions come from files and no model sees pixels, nor without any row."""
-    return bool(sees) and (config.regions is None or needs_backbone(config.regions.source) or "pixels" in sees.values())
+    return bool(sees) and (config.regions is None or needs_backbone(config.regions.source) or "pixels" in sees)
 
 
-def _wants_cells(sees: Mapping[str, VisualKind]) -> bool:
+def _wants_cells(sees: Collection[VisualKind]) -> bool:
     """Whether any model sees what a backbone makes of images, where there are no regions."""
-    return not {"grid", "regions", "regions+grid", "pooled"}.isdisjoint(sees.values())
+    return not {"grid", "regions", "regions+grid", "pooled"}.isdisjoint(sees)
 
 
 def skip_or_refuse(bad: Mapping[int, str], dataset: Dataset, may_skip: bool, reporter: Reporter) -> None:

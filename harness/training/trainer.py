@@ -154,6 +154,8 @@ class Trainer:
         folder: keeps `checkpoint/step-*` while training and `best.safetensors` for good.
         on_epoch: called once an epoch, before the checkpoint that makes it final, so it must be idempotent.
         on_step: called when a step's loss is read; again after a resume, for steps that no checkpoint has.
+        on_stage: called at the end of a stage, when the best weights are those of it, before the checkpoint that makes
+            it final.
         collective: the ranks that train together. Each has its share of every batch from its own `stage_data`; rank 0
             validates, saves and reports for all, and all need the same `folder`.
     """
@@ -171,11 +173,13 @@ class Trainer:
         on_epoch: Callable[[EpochRecord], None],
         reporter: Reporter,
         on_step: Callable[[StepLoss], None] = lambda _: None,
+        on_stage: Callable[[TrainState], None] = lambda _: None,
         collective: Collective | None = None,
     ) -> None:
         self.model, self.schedule, self.folder, self.device = model, schedule, folder, device
         self._stage_data, self._on_epoch, self._reporter = stage_data, on_epoch, reporter
-        self._on_step, self._seed, self._collective = on_step, seed, collective or Collective()
+        self._on_step, self._on_stage = on_step, on_stage
+        self._seed, self._collective = seed, collective or Collective()
         self._is_first = self._collective.rank == 0
         set_products(device, precision)
         self._gradient = BatchGradient(
@@ -255,6 +259,8 @@ class Trainer:
             )
         optimiser.zero_grad(set_to_none=True)
         self._load_best()
+        if self._is_first:
+            self._on_stage(state)
         self.state = state.next_stage(last=state.stage + 1 == len(self.schedule.stages))
         self._save(optimiser)
 

@@ -41,6 +41,11 @@ class Workspace:
         """The folder of experiment trackers."""
         return self.root / "logs"
 
+    @property
+    def stages(self) -> Path:
+        """The best weights of finished stages of training, for runs that begin alike."""
+        return self.root / "stages"
+
     def run_folder(self, key: str) -> Path:
         """The folder of one run: weights, vocabulary and log."""
         return self.root / "runs" / key

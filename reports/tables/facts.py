@@ -45,9 +45,10 @@ def objective(run: Run) -> str:
         return "untrained"
     if run.kind == "captions":
         return str(run.card.get("objective") or NOT_STATED)
-    for kind in ("pretrained", "stored"):
-        if kind in run.config:
-            return kind
+    if run.kind == "stored":
+        return "stored"
+    if run.kind in {"pretrained", "hub"} or {"pretrained", "weights"} & run.config.keys():
+        return "pretrained"
     names = [stage.get("objective", "") for stage in stages_of(run.config)]
     return " + ".join(dict.fromkeys(_OBJECTIVES.get(name, name) for name in names if name)) or NOT_STATED
 

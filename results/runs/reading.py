@@ -1,6 +1,6 @@
 """What is read of a store: runs, their images' scores and captions, data sets; a few SQL queries however many runs."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
 from difflib import get_close_matches
 from typing import Any
@@ -26,9 +26,13 @@ def read_runs(connection: Connection, *chosen: ColumnElement[bool]) -> list[Run]
     Captions of a file are left out where other ones, that it held when it was asked for later, meet them too.
     """
     own = [column for column in RunRow.__table__.columns if column.name in Run.__dataclass_fields__]
-    query = select(*own, DatasetRow.name.label("dataset"), DatasetRow.fingerprint).join(DatasetRow)
-    rows = connection.execute(query.where(*chosen).order_by(RunRow.id)).mappings()
-    runs = {row["id"]: Run(**{**row, "code": row["code"] and CodeRecord(**row["code"])}) for row in rows}
+    query = select(*own, RunRow.record, DatasetRow.name.label("dataset"), DatasetRow.fingerprint).join(DatasetRow)
+    runs: dict[int, Run] = {}
+    for row in connection.execute(query.where(*chosen).order_by(RunRow.id)).mappings():
+        columns = dict(row)
+        columns["code"] = row["code"] and CodeRecord(**row["code"])
+        columns["config"] = described_config(row["config"], columns.pop("record"))
+        runs[row["id"]] = Run(**columns)
 
     # Tens of thousands of rows: as tuples they are read in half the time that named fields take.
     def parts(table: type[Epoch | Score | HeldOutScore | Cost], *columns: Any) -> Any:
@@ -56,6 +60,25 @@ def read_runs(connection: Connection, *chosen: ColumnElement[bool]) -> list[Run]
     for run in by_key.values():
         run.members.extend(by_key[key] for key in run.config.get("members", ()) if key in by_key)
     return _asked_last(list(by_key.values()))
+
+
+def described_config(config: Mapping[str, Any] | None, record: Mapping[str, Any]) -> dict[str, Any]:
+    """What a run was and what describes it, less its paths and how it was executed; of captionbench 1 the record alone.
+
+    How its preset came about is told as captionbench 1 did.
+    """
+    if config is None:
+        return dict(record)
+    left_out = {"files", "execution", "made_from"}
+    if config["kind"] in {"reference", "captions", "stored"}:  # which no preset trains or decodes
+        left_out.add("preset")
+    described = {**record, **{name: value for name, value in config.items() if name not in left_out}}
+    made_from = config["made_from"]
+    if config["kind"] == "ensemble" or (config["kind"] == "trained" and "weights" not in config):
+        described["shipped_preset"] = {"digest": made_from["digest"], "deviations": made_from["deviations"]}
+    if tuned := made_from.get("tuned"):
+        described["tuned"] = tuned["values"]
+    return described
 
 
 def _asked_last(runs: Sequence[Run]) -> list[Run]:

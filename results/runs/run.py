@@ -13,7 +13,17 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, Final
 
-from results.records import CodeRecord, EpochRecord, Quantity, Role, RunKind, Status, budget_of, stages_of
+from results.records import (
+    CodeRecord,
+    EpochRecord,
+    Quantity,
+    Role,
+    RunKind,
+    Status,
+    budget_of,
+    stages_of,
+    without_names,
+)
 from results.statistics.learning import Learning, idle_share, learning, mean_learning
 
 SYSTEMS: Final = "systems"
@@ -26,6 +36,10 @@ _OF_SYSTEM: Final = (
     *("pretraining", "ids"),
 )
 """What tells rows of one system apart: its processor, prompt, precision and decoding."""
+_VARIES: Final = ("arguments", "preset", "pretrained", "weights", "tuned")
+"""What tells rows of one model that is trained here apart."""
+_NAMES: Final = frozenset({"preset.name", "preset.summary", "preset.schedule.name", "preset.schedule.summary"})
+"""Settings that only describe the others."""
 NO_PART: Final = "none"
 """What a signature says of conditions that a row has no part in."""
 Scores = dict[str, dict[str, dict[str, Quantity]]]
@@ -128,9 +142,10 @@ class Run:
     @cached_property
     def comparable(self) -> tuple[str, str, frozenset[tuple[str, str]]]:
         """Equal for runs whose scores on a split may be compared; of a results revision any release is."""
-        left_out = {"v"} if "rev" in self.signature else set()
-        signature = frozenset(item for item in self.table_signature.items() if item[0] not in left_out)
-        return self.fingerprint, self.table_track, signature
+        fields = dict(self.table_signature)
+        if "rev" in self.signature:
+            fields.pop("v", None)
+        return self.fingerprint, self.table_track, frozenset(without_names(fields).items())
 
     @property
     def budget(self) -> int:
@@ -153,14 +168,14 @@ class Run:
         What only describes is none of it, nor are the members of an ensemble, which are its seed. Files of captions are
         seeds of one system where a card names them.
         """
-        described = {"card", "shipped_preset", "evaluated", "settings", "tuning", "members"}
-        config = {name: value for name, value in self.config.items() if name not in described}
+        config: dict[str, Any] = {name: self.config[name] for name in _VARIES if name in self.config}
         made_by = {"code": self.code.model or ""} if self.code else {"code_version": self.code_version}
         file = {} if self.card.get("named", True) else {"captions": self.card["sha256"][:8]}
         if self.is_system:
             own = {name: self.signature.get(name, NO_PART) for name in _OF_SYSTEM}
             return {name: value for name, value in own.items() if value != NO_PART} | file | made_by
-        return {**dict(_flat(config, "")), **file, **made_by}
+        settings = {path: value for path, value in _flat(config, "") if path not in _NAMES}
+        return {**settings, **file, **made_by}
 
     @cached_property
     def learning(self) -> Learning | None:

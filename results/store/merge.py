@@ -94,18 +94,18 @@ def _merge_dataset(here: Connection, there: Connection, dataset: RowMapping) -> 
 
 def _merge_run(here: Connection, there: Connection, run: RowMapping, fingerprint: str, merged: Merged) -> None:
     key, columns = run["key"], _without(run, "id")
-    known = select(RunRow.id, RunRow.status, RunRow.config).where(RunRow.key == key)
+    known = select(RunRow.id, RunRow.status, RunRow.record).where(RunRow.key == key)
     own = here.execute(known).mappings().one_or_none()
     if own is not None and _PROGRESS[own["status"]] >= _PROGRESS[run["status"]]:
         both = own["status"] == run["status"] == "finished"
         ours, theirs = (_results(here, own["id"]), _results(there, run["id"])) if both else ({}, {})
         if difference := _difference(ours, theirs):
             merged.conflicts[key] = f"{run['model']}, seed {run['seed']}: {difference}"
-        asked = [(each["config"].get("card") or {}).get("asked", "") for each in (own, run)]
+        asked = [(each["record"].get("card") or {}).get("asked", "") for each in (own, run)]
         if both and asked[0] < asked[1]:  # captions of a file, which may have held others between
-            here.execute(update(RunRow).where(RunRow.id == own["id"]).values(config=run["config"]))
+            here.execute(update(RunRow).where(RunRow.id == own["id"]).values(record=run["record"]))
         elif both and asked[0] > asked[1]:
-            columns["config"] = own["config"]
+            columns["record"] = own["record"]
         is_filled = False
         if both and not difference:
             published = not _has_captions(ours) and _has_captions(theirs)

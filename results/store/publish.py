@@ -71,10 +71,10 @@ def _remove_private(connection: Connection) -> None:
     connection.execute(delete(Caption))
     connection.execute(update(Image).values(references=[]))
     connection.execute(update(DatasetRow).values(root=DatasetRow.name))
-    for run in connection.execute(select(RunRow.id, RunRow.config)).all():
+    for run in connection.execute(select(RunRow.id, RunRow.config, RunRow.record)).all():
         columns = {
-            "config": _without_folders(run.config),
-            "execution": None,
+            "config": run.config and _without_folders({**run.config, "files": {}}),
+            "record": _without_folders(run.record),
             "checkpoint": None,
             "log_tail": None,
             "progress": None,

@@ -1,13 +1,13 @@
 """Which release the tables of a database are of: making, upgrading and describing them."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from sqlalchemy import URL, Connection, Engine, func, insert, inspect, select
+from sqlalchemy import JSON, URL, Connection, Engine, column, func, insert, inspect, select, table
 
 from results.errors import StoreError
 from results.store import migrations
@@ -132,13 +132,20 @@ def opened(url: URL, *, read_only: bool) -> Iterator[Engine]:
         engine.dispose()
 
 
-def upgrade(url_or_path: str | Path | URL) -> str:
-    """Change the tables to this release's, in one transaction: wholly or not at all. Gives the revision found."""
+Convert = Callable[[Mapping[str, Any]], dict[str, Any] | None]
+"""Makes a run's configuration of its row in captionbench 1; None where the row does not say how it was executed."""
+
+
+def upgrade(url_or_path: str | Path | URL, convert: Convert | None = None) -> str:
+    """Change the tables to this release's, in one transaction: wholly or not at all. Gives the revision found.
+
+    Without `convert`, rows of captionbench 1 have no configuration: they are read, and not executed.
+    """
     url = resolve_url(url_or_path)
     with opened(url, read_only=False) as engine, writing(engine).begin() as connection:
         found = _revision_of(connection, url)
         if is_older(found, url):
-            _migrate(connection)
+            _migrate(connection, convert)
             if connection.dialect.name == "sqlite" and connection.exec_driver_sql("PRAGMA foreign_key_check").all():
                 raise StoreError(
                     f"the results database {show(url)} has rows that refer to missing rows; it is left unchanged",
@@ -147,11 +154,34 @@ def upgrade(url_or_path: str | Path | URL) -> str:
     return found
 
 
-def _migrate(connection: Connection) -> None:
+def count_convertible(url_or_path: str | Path | URL, convert: Convert) -> tuple[str, dict[str, tuple[int, int]]]:
+    """The revision of a database, and what `upgrade` would do; nothing is changed.
+
+    Of captionbench 1 by kind: how many finished runs would have a configuration, and how many there are.
+    """
+    url = resolve_url(url_or_path)
+    with opened(url, read_only=True) as engine, engine.connect() as connection:
+        revision = _revision_of(connection, url)
+        counts: dict[str, tuple[int, int]] = {}
+        if not is_older(revision, url):
+            return revision, counts
+        json_columns = (column(name, JSON) for name in ("config", "signature", "execution"))
+        runs = table("runs", *(column(name) for name in ("model", "kind", "seed", "status")), *json_columns)
+        for row in connection.execute(select(runs).where(runs.c.status == "finished")).mappings():
+            record = row["config"]
+            kind = "ensemble" if "members" in record else row["kind"]
+            converts = row["execution"] is not None and convert({**row, "record": record, "kind": kind}) is not None
+            converted, count = counts.get(kind, (0, 0))
+            counts[kind] = converted + converts, count + 1
+    return revision, counts
+
+
+def _migrate(connection: Connection, convert: Convert | None) -> None:
     from alembic import command
     from alembic.config import Config
 
     config = Config()
     config.set_main_option("script_location", str(Path(migrations.__file__).parent).replace("%", "%%"))
     config.attributes["connection"] = connection
+    config.attributes["convert"] = convert
     command.upgrade(config, RELEASE)

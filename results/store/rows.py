@@ -63,8 +63,8 @@ def insert_all(connection: Connection, table: type[Base], rows: Iterable[Columns
 def planned_columns(spec: RunSpec) -> Columns:
     """The columns of `RunRow` that planning a known run again brings up to date."""
     what = f"run {spec.key}: "
-    execution = None if spec.execution is None else json_object(spec.execution, what + "execution")
-    return {"config": json_object(spec.config, what + "configuration"), "execution": execution}
+    config = None if spec.config is None else json_object(spec.config, what + "configuration")
+    return {"config": config, "record": json_object(spec.record, what + "record")}
 
 
 def run_columns(spec: RunSpec, datasets: Mapping[str, int]) -> Columns:

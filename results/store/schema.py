@@ -105,7 +105,7 @@ class PackedWeights(TypeDecorator[list[list[float]]]):
         return found
 
 
-RELEASE = "v1_0_0"
+RELEASE = "v2_0_0"
 """The release that changed the tables last: the newest revision in `results/store/migrations/versions`."""
 
 # Composite keys cluster the rows of one run together and spare a second copy of the key.
@@ -175,9 +175,9 @@ class Image(Base):
 class RunRow(Base):
     """A planned run and its status.
 
-    `code` says which sources made it (`results.records.CodeRecord`), NULL where that was not recorded. `execution` is
-    what executing needs beside `config`: paths, device, options that no score depends on. `progress` is what the
-    latest attempt last reported of itself.
+    `config` is how it is executed (`harness.config.run`), NULL where that is not known; `record` is what only describes
+    it. `code` says which sources made it (`results.records.CodeRecord`), NULL where that was not recorded. `progress`
+    is what the latest attempt last reported of itself.
     """
 
     __tablename__ = "runs"
@@ -188,8 +188,8 @@ class RunRow(Base):
         ),
         CheckConstraint("status NOT IN ('failed', 'skipped') OR reason IS NOT NULL", name="failure_has_reason"),
         CheckConstraint("status <> 'finished' OR finished_at IS NOT NULL", name="finished_has_time"),
-        *(_is_json(column, "object") for column in ("config", "signature", "environment", "operators")),
-        *(_is_json(column, "object") for column in ("code", "execution", "progress")),
+        *(_is_json(column, "object") for column in ("config", "record", "signature", "environment", "operators")),
+        *(_is_json(column, "object") for column in ("code", "progress")),
     )
 
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -201,10 +201,10 @@ class RunRow(Base):
     seed: Mapped[int] = mapped_column(BigInteger)
     track: Mapped[str]
     code_version: Mapped[str]
-    config: Mapped[dict[str, Any]]
+    config: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    record: Mapped[dict[str, Any]]
     signature: Mapped[dict[str, Any]]
     code: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
-    execution: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
     progress: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
     status: Mapped[str]
     reason: Mapped[str | None]

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self, cast
 
-from sqlalchemy import URL, Connection, delete, insert, inspect, or_, select, update
+from sqlalchemy import URL, Connection, RowMapping, delete, insert, inspect, or_, select, update
 
 from results.errors import StoreError, without_passwords
 from results.records import CodeRecord, DatasetRecord, EpochRecord, Outcome, RunSpec, Status
@@ -29,6 +29,13 @@ from results.store.schema import DatasetRow, Epoch, Image, RunRow, SkippedImage
 
 _NO_FAILURE = dict.fromkeys(("reason", "error_class", "log_tail"))
 """Columns of a failure, which an attempt that begins, or a run that has finished, has not."""
+
+
+_SPECS = select(
+    *(getattr(RunRow, column.name) for column in fields(RunSpec) if column.name != "dataset"),
+    DatasetRow.fingerprint.label("dataset"),
+).join(DatasetRow)
+"""What `RunSpec` has of a run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +137,8 @@ class Store:
     def plan(self, specs: Sequence[RunSpec]) -> None:
         """Store runs as "planned", so that none is missing without a reason.
 
-        Those already known take the new `execution`, and the new `config` unless they are finished; captions of another
-        system take it anyway, since nothing but their card may have changed.
+        Those already known take the new `config`, which may differ in files and execution, and the new `record` unless
+        they are finished; captions of another system take it anyway, since nothing but their card may have changed.
         """
         with self.writing() as connection:
             datasets = dict(connection.execute(select(DatasetRow.fingerprint, DatasetRow.id)).all())
@@ -142,19 +149,22 @@ class Store:
                 if spec.key in known:
                     columns = planned_columns(spec)
                     if known[spec.key] == "finished" and spec.kind != "captions":
-                        del columns["config"]
+                        del columns["record"]
                     connection.execute(update(RunRow).where(RunRow.key == spec.key).values(columns))
 
     def spec(self, key: str) -> RunSpec:
         """A run as it was planned; StoreError where it never was."""
-        columns = [getattr(RunRow, each.name) for each in fields(RunSpec) if each.name != "dataset"]
-        query = select(*columns, DatasetRow.fingerprint.label("dataset")).join(DatasetRow).where(RunRow.key == key)
         with self.reading() as connection:
-            row = connection.execute(query).mappings().one_or_none()
+            row = connection.execute(_SPECS.where(RunRow.key == key)).mappings().one_or_none()
         if row is None:
             raise never_planned(key)
-        code = row["code"]
-        return RunSpec(**{**row, "code": None if code is None else CodeRecord(**code)})
+        return _spec(row)
+
+    def finished_specs(self) -> list[RunSpec]:
+        """All finished runs as they were planned, in the order in which they ended."""
+        finished = _SPECS.where(RunRow.status == "finished").order_by(RunRow.finished_at)
+        with self.reading() as connection:
+            return [_spec(row) for row in connection.execute(finished).mappings()]
 
     def keys(self, status: Collection[Status]) -> list[str]:
         """The keys of all runs of these statuses, in the order in which they were planned."""
@@ -269,6 +279,11 @@ def add_images(connection: Connection, dataset: int, images: Iterable[Columns]) 
     connection.execute(delete(Image).where(Image.dataset_id == dataset, Image.image_id.in_(bare)))
     insert_all(connection, Image, missing.values(), dataset_id=dataset)
     return len(missing)
+
+
+def _spec(row: RowMapping) -> RunSpec:
+    code = row["code"]
+    return RunSpec(**{**row, "code": None if code is None else CodeRecord(**code)})
 
 
 def _now() -> datetime:

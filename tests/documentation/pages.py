@@ -111,9 +111,9 @@ def lines_of(code: str) -> list[str]:
 
 
 def commands_of(line: str) -> Iterator[list[str]]:
-    """The words of each command in a line; without variables, `uv run`, and `...` for options of the reader's own."""
+    """The words of each command in a line; without variables, `uv run`, `> FILE`, and `...` for further options."""
     words: list[str] = []
-    for word in (*shlex.split(line), None):
+    for word in (*shlex.split(line.partition(" > ")[0]), None):
         if word is not None and word != "exec":
             words.append(word)
             continue

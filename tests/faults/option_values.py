@@ -25,6 +25,7 @@ COMMANDS = {
     "data verify": "karpathy.json --workspace w",
     "db merge": f"other/bench.sqlite {_RESULTS}",
     "db publish": f"out.sqlite {_RESULTS}",
+    "db show": f"a-s0 {_RESULTS}",
     "db upgrade": _RESULTS,
     "doctor": "",
     "evaluate": "predictions.json --references references.json --no-meteor",

@@ -63,7 +63,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with Store(file) as store:
         store.record_dataset(Make.dataset(images=images))
         for seed in range(RUNS):
-            spec = Make.spec("blind", seed, config={"seed": seed, "note": "x" * 20_000})
+            spec = Make.spec("blind", seed, record={"seed": seed, "note": "x" * 20_000})
             store.plan([spec])
             store.begin(spec.key, {})
             store.record_epoch(spec.key, Make.epoch(1))

@@ -94,7 +94,7 @@ def spec(model: str, seed: int = 1, role: Role = "model", **signature: str) -> R
         seed=seed,
         track="controlled",
         dataset=FINGERPRINT,
-        config={
+        record={
             "model": model,
             "seed": seed,
             "decoding": {"beam_size": 3},

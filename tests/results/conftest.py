@@ -62,7 +62,7 @@ class Make:
             "seed": seed,
             "track": "controlled",
             "dataset": "f" * 16,
-            "config": {"seed": seed, "training": {"seed": seed, "epochs": 3}},
+            "record": {"seed": seed, "arguments": {"seed": seed, "epochs": 3}},
             "signature": dict(SIGNATURE),
             "code_version": "0.1.0",
         }

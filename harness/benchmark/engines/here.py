@@ -33,7 +33,7 @@ class HereEngine(Engine):
     def slots(self, items: int, device: torch.device, devices: int, memory: Callable[[], int]) -> int:  # noqa: ARG002
         """As `--jobs` says."""
         self._device = device
-        self._count = ExecutionConfig(devices, self._jobs).jobs_for(items, device)
+        self._count = ExecutionConfig(devices=devices, jobs=self._jobs).jobs_for(items, device)
         return self._count
 
     def perform(self, call: Call, take: Callable[[], Any | None]) -> Generator[tuple[Any, Any], None, None]:

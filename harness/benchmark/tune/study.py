@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from harness.benchmark.context import RunContext
-from harness.benchmark.identity.signature import tuned_field
-from harness.benchmark.rows import RequestedModel, plan_runs
+from harness.benchmark.plan_runs import Planner
+from harness.benchmark.rows import RequestedModel
+from harness.benchmark.signature import tuned_field
 from harness.config.load import PRESETS, load_preset
 from harness.config.preset import Preset
 from harness.config.schedule import Stage, Strict
@@ -111,10 +112,9 @@ def open_journal(workspace: Workspace) -> JournalStorage:
         raise BenchError(f"{file} is not a journal of bench tune", "move the file away to start anew") from error
 
 
-def trial_spec(model: RequestedModel, context: RunContext, workspace: Workspace, tuned: Tuned | None = None) -> RunSpec:
-    """The spec of a trial under this context; its key, where nothing is tuned, is over all that a trial depends on."""
-    [spec] = plan_runs([model], 1, context, workspace, first_seed=TRIAL_SEED, tuned=tuned)
-    return spec
+def trial_run(model: RequestedModel, planner: Planner) -> RunSpec:
+    """The run of a trial; its key, where nothing is tuned, is over all that a trial depends on."""
+    return planner.run(model, TRIAL_SEED)
 
 
 def study_name(key: str, label: str) -> str:
@@ -204,7 +204,7 @@ class TunedFile(Strict):
     models: dict[str, TunedModel] = Field(min_length=1)
 
 
-FindTuned = Callable[[RunContext, Sequence[RequestedModel], Reporter], Tuned]
+FindTuned = Callable[[Planner, Sequence[RequestedModel], Reporter], Tuned]
 
 
 def from_workspace(workspace: Workspace) -> FindTuned:
@@ -213,15 +213,15 @@ def from_workspace(workspace: Workspace) -> FindTuned:
     BenchError, when called, where a model has no finished study, or two tunings have as many trials.
     """
 
-    def find(context: RunContext, models: Sequence[RequestedModel], reporter: Reporter) -> Tuned:
-        tunings = {model.name: _finished(model, context, workspace) for model in models}
+    def find(planner: Planner, models: Sequence[RequestedModel], reporter: Reporter) -> Tuned:
+        tunings = {model.name: _finished(model, planner, workspace) for model in models}
         common = set.intersection(*(set(by_label) for by_label in tunings.values()))
         if not common:
             missing = [name for name, by_label in tunings.items() if not by_label] or list(tunings)
             raise BenchError(
                 f"--tuned workspace: no finished tuning under these conditions in {tuning_folder(workspace)} "
                 f"for {', '.join(missing)}",
-                f"type: bench tune --models {','.join(tunings)} --preset {context.preset.name} "
+                f"type: bench tune --models {','.join(tunings)} --preset {planner.context.preset.name} "
                 f"--workspace {workspace.root}, with this command's options of data and features; values "
                 "found with --stage are read from the file of bench tune --export",
             )
@@ -242,9 +242,9 @@ def from_file(name: str) -> FindTuned:
     """Finds the tuned values of models in a file; when called, BenchError where it is of other conditions or models."""
     content = _read(name)
 
-    def find(context: RunContext, models: Sequence[RequestedModel], reporter: Reporter) -> Tuned:
-        stages = _searched_stages(content, context.preset)
-        if other := _other_conditions(content, context, check_preset=not stages):
+    def find(planner: Planner, models: Sequence[RequestedModel], reporter: Reporter) -> Tuned:
+        stages = _searched_stages(content, planner.context.preset)
+        if other := _other_conditions(content, planner.context, check_preset=not stages):
             raise BenchError(
                 f"--tuned {name}: tuned under other conditions: {other}",
                 f"it was made with: {content.command}; tune anew with `bench tune`, or run under its conditions",
@@ -255,7 +255,7 @@ def from_file(name: str) -> FindTuned:
                 f"it has {', '.join(content.models)}; tune all models together with `bench tune --export`",
             )
         found = {model.name: content.models[model.name] for model in models}
-        whole = content.preset == context.preset.name and stages == context.preset.schedule.stages
+        whole = content.preset == planner.context.preset.name and stages == planner.context.preset.schedule.stages
         return _tuned(content.tuned, found, reporter, () if whole else stages)
 
     return find
@@ -267,10 +267,10 @@ def one_after_other(first: FindTuned, second: FindTuned) -> FindTuned:
     BenchError, when called, where they are for others: the same two files make one condition, and not two.
     """
 
-    def find(context: RunContext, models: Sequence[RequestedModel], reporter: Reporter) -> Tuned:
-        one, other = (finder(context, models, reporter) for finder in (first, second))
+    def find(planner: Planner, models: Sequence[RequestedModel], reporter: Reporter) -> Tuned:
+        one, other = (finder(planner, models, reporter) for finder in (first, second))
         covered = {name for label in one.label.split(",") for name in label.partition(":")[2].split("+")}
-        order = [stage.name for stage in context.preset.schedule.stages]
+        order = [stage.name for stage in planner.context.preset.schedule.stages]
         if not isinstance(other.stages, str) or covered & {"", *order[order.index(other.stages) :]}:
             raise BenchError(
                 f"--tuned: {other.label} cannot follow {one.label}: it must be for one later stage",
@@ -326,14 +326,14 @@ def _other_conditions(content: TunedFile, context: RunContext, *, check_preset: 
     return "; ".join(f"{name} {theirs[name]}, here {here[name]}" for name in here if here[name] != theirs[name])
 
 
-def _finished(model: RequestedModel, context: RunContext, workspace: Workspace) -> dict[str, TunedModel]:
+def _finished(model: RequestedModel, planner: Planner, workspace: Workspace) -> dict[str, TunedModel]:
     """What came of the model's finished tunings under these conditions, by label."""
     if not journal_file(workspace).exists():  # opening would make it
         return {}
     storage = open_journal(workspace)
     from optuna import get_all_study_names, load_study
 
-    key, tunings = trial_spec(model, context, workspace).key, {}
+    key, tunings = trial_run(model, planner).key, {}
     for name in get_all_study_names(storage):
         label = name.partition(" ")[2]
         if name == study_name(key, label):

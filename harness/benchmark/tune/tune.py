@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,13 +23,12 @@ from harness.benchmark.context import RunContext
 from harness.benchmark.costs import BASE_BYTES
 from harness.benchmark.engines import Engine, Failure, spread_over
 from harness.benchmark.engines.here import limit_threads
-from harness.benchmark.identity.signature import tuned_field
-from harness.benchmark.identity.sources import check_plugins
-from harness.benchmark.plan import Request, opening_of
+from harness.benchmark.plan import Request, check_rows, conditions_of
+from harness.benchmark.plan_runs import Planner
 from harness.benchmark.rows import RequestedModel, resolve_models
 from harness.benchmark.run import open_model
-from harness.benchmark.run_config import RunConfig
 from harness.benchmark.saved_model import WEIGHTS
+from harness.benchmark.signature import tuned_field
 from harness.benchmark.train import fit
 from harness.benchmark.tune.study import (
     DIVERGED,
@@ -41,15 +41,15 @@ from harness.benchmark.tune.study import (
     journal_file,
     open_journal,
     study_name,
-    trial_spec,
+    trial_run,
     tuned_trial,
     tuned_trials,
     tuning_folder,
 )
 from harness.benchmark.work import OwnServices, Services
 from harness.config.preset import Preset
+from harness.config.run import Conditions, TrainedRun, config_of
 from harness.config.tuning import (
-    AppliedTuning,
     Budget,
     SearchSpace,
     Tuned,
@@ -58,6 +58,7 @@ from harness.config.tuning import (
     scaled,
     with_stages,
 )
+from harness.key import check_plugins
 from harness.training.checkpoint import last_checkpoint, read_position, save_first_checkpoint
 from harness.training.losses import TrainingDivergedError
 from harness.training.trainer import CHECKPOINTS
@@ -67,7 +68,7 @@ from harness.utils.hashing import digest
 from harness.utils.plugins import contain_exits
 from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace, is_locked, locked
-from results.records import EpochRecord, RunSpec
+from results.records import EpochRecord
 
 if TYPE_CHECKING:
     from optuna import Study, Trial
@@ -79,18 +80,22 @@ if TYPE_CHECKING:
 class Search:
     """What is the same for all models that are tuned together; picklable.
 
-    `config` says how trials are executed, `label` is the signature's.
+    `conditions` say what trials read and how they are executed, `label` is the signature's.
     """
 
     workspace: Workspace
-    config: RunConfig
+    conditions: Conditions
     space: SearchSpace
     budget: Budget
     label: str
 
+    def planner(self, context: RunContext, tuned: Tuned | None = None) -> Planner:
+        """Plans trials under an opened context."""
+        return Planner(self.conditions, context, self.workspace, tuned)
+
     def model_study(self, model: RequestedModel, context: RunContext) -> ModelStudy:
         """The study of a model in this search."""
-        key = trial_spec(model, context, self.workspace).key
+        key = trial_run(model, self.planner(context)).key
         folder = tuning_folder(self.workspace) / f"{key}-{digest(self.label, 6)}"
         return ModelStudy(model, study_name(key, self.label), folder)
 
@@ -146,9 +151,13 @@ def tune(request: Request, reporter: Reporter, *, trials: int, space: SearchSpac
         engine.check(workspace)
         workspace.create()
         services = stack.enter_context(Services(workspace, reporter, request.execution.plugins))
-        opening = opening_of(request, models)
-        device = torch.device(opening.device)
-        context = services.context(RunConfig(opening=opening), spread_over(engine, device, BASE_BYTES))
+        conditions = conditions_of(request, models)
+        device = torch.device(conditions.execution.device)
+        context = services.context(
+            conditions,
+            check=partial(check_rows, request, models, reporter),
+            spread=spread_over(engine, device, BASE_BYTES),
+        )
         for warning in context.preset.schedule.idle_stages(*context.counts()):
             reporter.note(warning, style="yellow")
         # A third of the trials only explores, as does Optuna's own default of 10 in 30.
@@ -157,8 +166,8 @@ def tune(request: Request, reporter: Reporter, *, trials: int, space: SearchSpac
         budget = Budget(trials=trials, updates=updates, startup_trials=startup)
         label = tuned_field(space, budget, context.preset)
         jobs = engine.slots(len(models), device, 1, lambda: BASE_BYTES)
-        config = RunConfig(opening=opening, execution=replace(request.execution, jobs=jobs))
-        search = Search(workspace, config, space, budget, label)
+        execution = replace(conditions.execution, jobs=jobs)
+        search = Search(workspace, conditions.model_copy(update={"execution": execution}), space, budget, label)
         count = "1 model" if len(models) == 1 else f"{len(models)} models"
         reporter.note(f"tuning {count}, {trials} trials each, at most {updates} updates a trial: {label}")
         with limit_threads(jobs):
@@ -215,7 +224,7 @@ def exported(tuning: Tuning, command: str) -> str:
     search = tuning.search
     content = TunedFile(
         command=command,
-        preset=search.config.opening.preset.name,
+        preset=search.conditions.preset.name,
         data=tuning.signature["data"],
         features=tuning.signature["feat"],
         tuned=search.label,
@@ -230,7 +239,7 @@ def exported(tuning: Tuning, command: str) -> str:
 
 def do_trials(models: Sequence[RequestedModel], search: Search, engine: Engine, services: Services) -> dict[str, str]:
     """Do all trials that are left; returns by model why it could not go on."""
-    context, reporter, budget = services.context(search.config), services.reporter, search.budget
+    context, reporter, budget = services.context(search.conditions), services.reporter, search.budget
     tuning_folder(search.workspace).mkdir(exist_ok=True)
     storage = open_journal(search.workspace)
     studies = [search.model_study(model, context) for model in models]
@@ -304,10 +313,10 @@ class TrialWork(OwnServices):
             )
         if self.services is None:
             self.services = Services(search.workspace, Reporter())
-        services, execution = self.services, search.config.execution
+        services, execution = self.services, search.conditions.execution
         services.load(execution.plugins)
         check_plugins(execution.digests)
-        context = services.context(search.config)
+        context = services.context(search.conditions)
 
         def objective(trial: Trial) -> float:
             values = draw_values(trial, number, search.space)
@@ -353,16 +362,17 @@ def train_trial(
     """
     from optuna import TrialPruned
 
-    context, stage, folder = services.context(search.config), search.space.stage, model_study.folder
+    context, stage, folder = services.context(search.conditions), search.space.stage, model_study.folder
     tuned = Tuned("trial", {model_study.model.name: values}, stages=stage)
-    spec = trial_spec(model_study.model, context, services.workspace, tuned)
+    config = config_of(trial_run(model_study.model, search.planner(context, tuned)))
+    assert isinstance(config, TrainedRun)
     stages, reporter = context.preset.schedule.stages, TrialReporter(services.reporter)
     trial_folder = folder / "trial"
     shutil.rmtree(trial_folder, ignore_errors=True)  # of one that was interrupted
     trial_folder.mkdir(parents=True)
     steps_before = 0
     if stage is not None and len(stages) > 1:
-        steps_before = _begin_at_last_stage(spec, context, trial_folder, folder / "before", reporter)
+        steps_before = _begin_at_last_stage(config, context, trial_folder, folder / "before", reporter)
 
     def report(record: EpochRecord) -> None:
         if record.val_cider is None:
@@ -372,26 +382,25 @@ def train_trial(
         if not is_last and trial.should_prune():
             raise TrialPruned
 
-    tuned_context = context.tuned(AppliedTuning(label="trial", values=values, stages=stage))
-    torch.manual_seed(spec.seed)
-    captioner, model_context, _ = open_model(spec, tuned_context, trial_folder)
-    score = fit(captioner, spec.seed, model_context, trial_folder, report, reporter).best
+    torch.manual_seed(config.seed)
+    captioner, model_context, _ = open_model(config, context.with_preset(config.preset), trial_folder)
+    score = fit(captioner, config.seed, model_context, trial_folder, report, reporter).best
     shutil.rmtree(trial_folder)
     return score
 
 
 def _begin_at_last_stage(
-    spec: RunSpec, context: RunContext, trial_folder: Path, before: Path, reporter: Reporter
+    config: TrainedRun, context: RunContext, trial_folder: Path, before: Path, reporter: Reporter
 ) -> int:
     """Let a trial begin with the weights of the stages before the last, and return how many updates these took.
 
     All trials of a model share that training, in the folder `before`; it goes on from its last checkpoint.
     """
     before.mkdir(exist_ok=True)
-    earlier = replace(context, preset=with_stages(context.preset, context.preset.schedule.stages[:-1]))
-    torch.manual_seed(spec.seed)
-    captioner, model_context, _ = open_model(spec, earlier, before)
-    steps = fit(captioner, spec.seed, model_context, before, lambda _: None, reporter).total_steps
+    earlier = context.with_preset(with_stages(context.preset, context.preset.schedule.stages[:-1]))
+    torch.manual_seed(config.seed)
+    captioner, model_context, _ = open_model(config, earlier, before)
+    steps = fit(captioner, config.seed, model_context, before, lambda _: None, reporter).total_steps
     position = read_position(last_checkpoint(before / CHECKPOINTS) or before)
     assert position is not None, "training has just written it"
     position |= {"stage": position["stage"] + 1, "best": -math.inf, "finished": False, "saves": 1}

@@ -10,22 +10,22 @@ import torch
 from rich.console import Console
 
 from harness.benchmark.context import RunContext, open_context
+from harness.benchmark.plan_runs import Planner
 from harness.benchmark.rows import RequestedModel, resolve_models
-from harness.benchmark.run_config import Opening, RunConfig
 from harness.benchmark.saved_model import SavedModel
 from harness.benchmark.work import Services
 from harness.config.execution import ExecutionConfig
 from harness.config.features import FeatureConfig
 from harness.config.load import load_preset
 from harness.config.preset import Decoding
-from harness.data.feature_cache import Spread
+from harness.config.run import Conditions, MadeFrom, RunBase, RunData, TrainedRun
 from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
 from harness.training.checkpoint import save_weights
 from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
 from results.records import RunSpec
 from zoo import create_model, model_card
-from zoo.captioner import GraphKind, VisualKind
+from zoo.registry import GraphKind, VisualKind
 
 SIZES = {"d_model": 16, "d_ff": 16, "n_heads": 2, "n_encoder_layers": 1, "n_decoder_layers": 1, "max_len": 12}
 CHANGES = (*(f"size.{name}={value}" for name, value in SIZES.items()), "decoding.max_len=8", "latency_repeats=2")
@@ -53,14 +53,11 @@ def make_context(
         features: of the `FeatureConfig`; a filterbank of 2 x 2 cells if there are none.
     """
     config = FeatureConfig.model_validate(features or {"backbone": "filterbank", "options": {"grid": "2"}})
-    opening = Opening(
-        data=str(prepare_scenes(folder / "data", ScenesConfig(train=4, val=2, test=3, nocaps_per_domain=1))),
-        preset=load_preset("smoke", CHANGES),
-        features=config,
-        sees={"a model": sees},
-        graphs=tuple(reads),
-    )
-    return open_context(opening, Workspace(folder / "workspace"), quiet())
+    data = str(prepare_scenes(folder / "data", ScenesConfig(train=4, val=2, test=3, nocaps_per_domain=1)))
+    described = RunData(sees=(sees,), graphs=tuple(reads))
+    preset = load_preset("smoke", CHANGES)
+    conditions = Conditions.of_inputs(data, None, config, described=described, preset=preset)
+    return open_context(conditions, Workspace(folder / "workspace"), quiet())
 
 
 class FixedServices(Services):
@@ -72,18 +69,36 @@ class FixedServices(Services):
         self.fixed = context
         self.store.record_dataset(context.data.record(context.signature["data"]))
 
-    def context(self, config: RunConfig, spread: Spread | None = None) -> RunContext:  # noqa: ARG002
-        """The given one, with the jobs of the configuration."""
-        return replace(self.fixed, execution=replace(self.fixed.execution, config=config.execution))
+    def context(self, conditions: Conditions, **_: Any) -> RunContext:
+        """The given one, with the jobs and the preset of the conditions."""
+        context = replace(self.fixed, execution=replace(self.fixed.execution, config=conditions.execution))
+        made_from = conditions.made_from if isinstance(conditions, RunBase) else None
+        return context.with_preset(conditions.preset, made_from)
 
 
-def run_config(context: RunContext, **execution: Any) -> RunConfig:
-    """The configuration of runs under this context."""
+def conditions_of(context: RunContext, **execution: Any) -> Conditions:
+    """The conditions of runs under this context."""
     data = context.data
-    sees: dict[str, VisualKind] = {"a model": "grid"}
-    folder = str(data.dataset.root.parent)
-    opening = Opening(data=folder, preset=context.preset, features=data.feature_config, sees=sees)
-    return RunConfig(opening=opening, execution=ExecutionConfig(**execution))
+    return Conditions.of_inputs(
+        str(data.dataset.root.parent),
+        None,
+        data.feature_config,
+        described=RunData(name=data.fields.data, sees=("grid",)),
+        preset=context.preset,
+        execution=ExecutionConfig(**execution),
+    )
+
+
+def planner(context: RunContext, workspace: Workspace | None = None, **others: Any) -> Planner:
+    """Plans runs under this context."""
+    return Planner(conditions_of(context), context, workspace or Workspace(Path("nowhere")), **others)
+
+
+def run_config(context: RunContext, model: str = "blind", **execution: Any) -> TrainedRun:
+    """The configuration of a run under this context."""
+    fields = dict(conditions_of(context, **execution))
+    made_from = MadeFrom(preset="smoke", digest=None, schedule="smoke", size="smoke")
+    return TrainedRun(model=model, made_from=made_from, **fields)
 
 
 def save_run(workspace: Workspace, key: str, context: RunContext, model: str = "show_tell", **changes: Any) -> Path:
@@ -108,12 +123,12 @@ def save_run(workspace: Workspace, key: str, context: RunContext, model: str = "
 
 
 def make_spec(key: str, model: str = "blind", context: RunContext | None = None, **changes: Any) -> RunSpec:
-    """A planned run of no particular settings; under a context, one that can be executed."""
+    """A planned run of no particular settings; under a context, with a configuration."""
     plain: dict[str, Any] = {
         "key": key, "model": model, "role": "model", "seed": 0, "track": "controlled", "dataset": "f" * 16,
-        "config": {"arguments": {}}, "signature": {"nrefs": "5"},
+        "record": {"arguments": {}}, "signature": {"nrefs": "5"},
     }  # fmt: skip
     if context is not None:
-        execution = run_config(context).model_dump(mode="json")
-        plain |= {"dataset": context.signature["data"], "execution": execution}
+        config = run_config(context, model).model_dump(mode="json")
+        plain |= {"dataset": context.signature["data"], "config": config}
     return RunSpec(**plain | changes)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harness.benchmark.identity.signature import schedule_field
+from harness.benchmark.signature import schedule_field
 from harness.config.load import load_preset
 from harness.config.tuning import TunedValues, tuned_preset
 from harness.training.trainer import Trainer
@@ -56,7 +56,7 @@ def alone(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def keys_of(workspace: Path) -> dict[tuple[str, int], str]:
-    query = "SELECT model, coalesce(json_extract(config, '$.preset.schedule.budget'), 1), key FROM runs"
+    query = "SELECT model, coalesce(json_extract(config, '$.made_from.budget'), 1), key FROM runs"
     with closing(sqlite3.connect(workspace / "bench.sqlite")) as store:
         return {(model, budget): key for model, budget, key in store.execute(query)}
 

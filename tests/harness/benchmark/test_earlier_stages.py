@@ -1,5 +1,7 @@
 """A run that goes on from the stages of a finished one gives what it gives when they are trained a second time."""
 
+import json
+import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -78,13 +80,15 @@ def test_the_second_stage_is_the_same_after_another_runs_first(data: Path, first
         detail = one_run(store, key_of(first, 2))
         assert detail.environment["first_stages_of"] == earlier
         steps = detail.costs["train_steps"].value
-        for name in ("train_peak_memory_host", "train_data_wait", "train_beside"):
+        assert detail.costs["train_seconds"].value
+        for name in ("train_peak_memory_host", "train_beside"):
             assert detail.costs[name].value is None
             assert detail.costs[name].reason == f"its beginning was trained by {earlier}"
     with Store(undisturbed / "bench.sqlite", read_only=True) as store:
         other = one_run(store, key_of(undisturbed, 2))
         assert "first_stages_of" not in other.environment
         assert steps == other.costs["train_steps"].value
+        assert detail.costs["train_gmac"] == other.costs["train_gmac"]
     assert "xe epoch 1" in train(data, first, SETTINGS, "--reuse", "none").output
 
 
@@ -129,12 +133,53 @@ def test_other_first_stages_are_not_taken(
 def test_what_was_lost_is_trained_again(data: Path, undisturbed: Path, tmp_path: Path) -> None:
     for again in (False, True):
         output = train(data, tmp_path, FIRST, "--set", "stages=[xe]").output
-        assert ("xe epoch 1" in output, "trained anew" in output) == (True, again)
+        assert ("xe epoch 1" in output, "trained anew" in output) == (not again, again)
         (tmp_path / "bench.sqlite").rename(tmp_path / f"{again}.sqlite")
     (tmp_path / "True.sqlite").rename(tmp_path / "bench.sqlite")
-    weights = tmp_path / "runs" / key_of(tmp_path, 1) / "best.safetensors"
+    [weights] = (tmp_path / "stages").glob("*/best.safetensors")
     weights.write_bytes(weights.read_bytes()[:-1])
     assert not is_whole(weights)
     assert not is_whole(tmp_path / "gone.safetensors")
     assert "xe epoch 1" in train(data, tmp_path, SETTINGS).output
     assert results_of(tmp_path) == results_of(undisturbed)
+
+
+def test_a_stage_of_a_run_that_never_finished_is_taken(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = trainer.Trainer._begin
+
+    def fail_in_second(self: Any, stage: Any, of_stage: Any) -> None:
+        if stage.objective == "self_critical":
+            raise ValueError("no")
+        begin(self, stage, of_stage)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer.Trainer, "_begin", fail_in_second)
+        assert bench(*run_words(data, tmp_path, MODEL, SETTINGS), *SEEN).exit_code == 1
+    [weights] = (tmp_path / "stages").glob("*/best.safetensors")
+    kept = weights.read_bytes()
+    other = SETTINGS | {"schedule.stages.1.epochs": 1, "decoding.beam_size": 1}
+    output = train(data, tmp_path, other).output
+    assert ("not trained again" in output, "xe epoch 1" in output) == (True, False)
+    assert weights.read_bytes() == kept, "later stages write files of their own"
+
+
+def test_times_of_another_machine_are_not_the_run_s(data: Path, first: Path, tmp_path: Path) -> None:
+    workspace = shutil.copytree(first, tmp_path / "workspace", ignore=shutil.ignore_patterns("runs", "bench.sqlite*"))
+    for state in (workspace / "stages").glob("*/stage.json"):
+        content = json.loads(state.read_text(encoding="utf-8"))
+        state.write_text(json.dumps(content | {"machine": "Abacus 3000"}), encoding="utf-8")
+    train(data, workspace, SETTINGS | {"decoding.beam_size": 1})
+    with Store(workspace / "bench.sqlite", read_only=True) as store:
+        costs = one_run(store, key_of(workspace, 2)).costs
+    for name in ("train_seconds", "train_images_per_second", "train_gmac_per_second", "train_peak_memory_host"):
+        assert costs[name].value is None
+        assert "Abacus 3000" in str(costs[name].reason)
+    assert costs["train_steps"].value
+
+
+def test_what_validation_reads_is_of_the_stage(data: Path, tmp_path: Path) -> None:
+    train(data, tmp_path, FIRST, "--set", "stages=[xe]")
+    for change in ({"decoding.max_len": 7}, {"schedule.stages.0.validation_beam_size": 2}):
+        assert "xe epoch 1" in train(data, tmp_path, SETTINGS | change).output

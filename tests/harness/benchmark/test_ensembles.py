@@ -9,16 +9,18 @@ import torch
 
 from harness.benchmark.benchmark import _refuse_missing_members
 from harness.benchmark.context import RunContext
-from harness.benchmark.rows import plan_runs, resolve_models
+from harness.benchmark.rows import resolve_models
 from harness.benchmark.run import run as execute
 from harness.benchmark.saved_model import SavedModel
 from harness.config.preset import Decoding
+from harness.config.run import EnsembleRun, config_of
 from harness.training.checkpoint import save_weights
 from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
 from results.published.scores import measured_conditions
 from results.records import Outcome, Quantity, RunSpec, SplitResult
-from tests.harness.benchmark.small_runs import FixedServices, make_spec, quiet, run_config, save_run
+from results.runs.reading import described_config
+from tests.harness.benchmark.small_runs import FixedServices, make_spec, planner, quiet, save_run
 from zoo import Pretraining
 
 KEYS = ("show_tell-s0-a", "show_tell-s1-b", "show_tell-s2-c")
@@ -39,12 +41,20 @@ def workspace(tmp_path: Path, small: RunContext) -> Workspace:
 
 
 def plan(word: str, context: RunContext, workspace: Workspace, seeds: int = 1) -> list[RunSpec]:
-    return plan_runs(resolve_models([word], workspace), seeds, context, workspace)
+    return planner(context, workspace).plan(resolve_models([word], workspace), seeds)
+
+
+def members_of(spec: RunSpec) -> tuple[str, ...]:
+    config = config_of(spec)
+    assert isinstance(config, EnsembleRun)
+    return config.members
 
 
 def run(spec: RunSpec, context: RunContext, services: FixedServices) -> Outcome:
-    spec = replace(spec, execution=run_config(context).model_dump(mode="json"))
-    return execute(spec, services, on_epoch=lambda _: None, on_step=lambda _: None, reporter=quiet())
+    config = config_of(spec)
+    return execute(
+        spec.key, config, context, services, on_epoch=lambda _: None, on_step=lambda _: None, reporter=quiet()
+    )
 
 
 @torch.no_grad()
@@ -82,28 +92,28 @@ def test_an_ensemble_says_the_likeliest_word_by_the_mean_of_probabilities(
     assert (costs["parameters"].value, costs["train_seconds"].value) == (3 * one, 7.0)
     assert (costs["train_gmac"].value, costs["train_steps"].value, outcome.checkpoint) == (None, None, None)
     assert costs["latency_median"].value is not None
-    assert measured_conditions("test", spec.signature, spec.config).models == 3
+    assert measured_conditions("test", spec.signature, described_config(spec.config, spec.record)).models == 3
 
 
 def test_seeds_are_spent_on_ensembles_that_share_none(small: RunContext, workspace: Workspace) -> None:
-    alone = plan_runs(resolve_models(["show_tell"], workspace), 7, small, workspace)
+    alone = plan("show_tell", small, workspace, seeds=7)
     first, second = plan("ensemble:show_tell:3", small, workspace, seeds=7)
-    assert [*first.config["members"], *second.config["members"]] == [spec.key for spec in alone[:6]]
-    assert (first.seed, second.seed, first.kind, first.signature) == (0, 1, "stored", alone[0].signature)
+    assert [*members_of(first), *members_of(second)] == [spec.key for spec in alone[:6]]
+    assert (first.seed, second.seed, first.kind, first.signature) == (0, 1, "ensemble", alone[0].signature)
     [mixed] = plan("ensemble:show_tell+cgru", small, workspace)
-    assert (mixed.config["members"][0], mixed.config["card"]["model"]) == (alone[0].key, "")
-    assert first.config["card"]["model"] == "show_tell"
+    assert (members_of(mixed)[0], mixed.record["card"]["model"]) == (alone[0].key, "")
+    assert first.record["card"]["model"] == "show_tell"
 
 
 def test_finished_runs_that_are_re_used_are_the_members(small: RunContext, workspace: Workspace) -> None:
     models = resolve_models(["ensemble:show_tell:2"], workspace)
-    [now] = plan_runs(models, 2, small, workspace)
+    [now] = planner(small, workspace).plan(models, 2)
 
     def older(specs: list[RunSpec]) -> list[RunSpec]:
         return [replace(spec, key=f"older-{spec.seed}") for spec in specs]
 
-    [of_finished] = plan_runs(models, 2, small, workspace, reuse=older)
-    assert of_finished.config["members"] == ["older-0", "older-1"]
+    [of_finished] = planner(small, workspace, reuse=older).plan(models, 2)
+    assert members_of(of_finished) == ("older-0", "older-1")
     assert of_finished.key != now.key
 
 
@@ -113,7 +123,7 @@ def test_what_any_member_has_seen_before_is_on_the_row(small: RunContext, worksp
         folder = workspace.run_folder(key)
         SavedModel.load(folder).model_copy(update={"pretraining": of}).save(folder)
     [spec] = plan(f"ensemble:{'+'.join(KEYS)}", small, workspace)
-    merged = spec.config["card"]["pretraining"]
+    merged = spec.record["card"]["pretraining"]
     assert (merged["data_sets"], merged["captions_of"], merged["overlap"]) == (["A", "C"], ["COCO"], {"coco": "all"})
     assert (merged["captions"], merged["source"]) == ("1 M; none", "x")
 
@@ -136,7 +146,7 @@ def test_what_is_no_ensemble_is_refused(word: str, workspace: Workspace) -> None
 
 def test_members_must_be_there_and_alike(small: RunContext, workspace: Workspace) -> None:
     [trained], [stored] = (plan(f"ensemble:{of}", small, workspace) for of in ("cgru:2", f"{KEYS[0]}+{KEYS[1]}"))
-    members = plan_runs(resolve_models(["cgru"], workspace), 2, small, workspace)
+    members = plan("cgru", small, workspace, seeds=2)
     save_run(workspace, KEYS[1], small, decoding=Decoding(beam_size=2, max_len=5))
     with FixedServices(workspace, small) as services:
         _refuse_missing_members([stored, *members, trained], services)

@@ -15,21 +15,27 @@ from harness.benchmark.context import RunContext, open_context
 from harness.benchmark.plan import Request, resolve
 from harness.benchmark.plan import plan as plan_request
 from harness.benchmark.pretrained import Pretrained
-from harness.benchmark.rows import RequestedModel, plan_runs, resolve_models
+from harness.benchmark.rows import RequestedModel, resolve_models
 from harness.config.features import FeatureConfig
 from harness.config.load import load_preset
+from harness.config.run import config_of
 from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
 from results.errors import StoreError
-from results.records import RunSpec, budget_of
-from tests.harness.benchmark.small_runs import CHANGES, quiet, save_run
+from results.records import RunSpec
+from tests.harness.benchmark.small_runs import CHANGES, planner, quiet, save_run
 from tests.harness.conftest import bench, bench_ok
 from zoo import ZooError, model_card, select_models
 from zoo.width import count_parameters
 
 
 def plan(names: Sequence[str], context: RunContext, workspace: Workspace, seeds: int = 1) -> list[RunSpec]:
-    return plan_runs(resolve_models(names, workspace), seeds, context, workspace)
+    return planner(context, workspace).plan(resolve_models(names, workspace), seeds)
+
+
+def arguments_of(spec: RunSpec) -> dict[str, Any]:
+    arguments: dict[str, Any] = (spec.config or {})["arguments"]
+    return arguments
 
 
 def test_every_model_has_a_row_before_the_second_seed(small: RunContext, workspace: Workspace) -> None:
@@ -57,8 +63,8 @@ def test_every_model_has_a_row_before_the_second_seed(small: RunContext, workspa
 
 def test_other_seeds_are_those_of_trained_models_alone(small: RunContext, workspace: Workspace) -> None:
     models = resolve_models(["blind", "human", "git/pretrained"], workspace)
-    first = plan_runs(models, 4, small, workspace)
-    again = plan_runs(models, 2, small, workspace, first_seed=2)
+    first = planner(small, workspace).plan(models, 4)
+    again = planner(small, workspace).plan(models, 2, first_seed=2)
     assert [(spec.model, spec.seed) for spec in again] == [
         ("human", 0), ("blind", 2), ("git/pretrained", 0), ("blind", 3)
     ]  # fmt: skip
@@ -67,14 +73,14 @@ def test_other_seeds_are_those_of_trained_models_alone(small: RunContext, worksp
 
 def test_what_is_trained_is_planned_budget_by_budget(small: RunContext, workspace: Workspace) -> None:
     models = resolve_models(["blind", "human", "git/pretrained"], workspace)
-    planned = plan_runs(models, 2, small, workspace, budgets=(2, 3))
-    assert [(spec.model, spec.seed, budget_of(spec.config)) for spec in planned] == [
+    planned = planner(small, workspace).plan(models, 2, budgets=(2, 3))
+    assert [(spec.model, spec.seed, config_of(spec).made_from.budget) for spec in planned] == [
         ("human", 0, 1), ("blind", 0, 2), ("git/pretrained", 0, 1), ("blind", 1, 2), ("blind", 0, 3), ("blind", 1, 3)
     ]  # fmt: skip
-    usual = plan_runs(models, 2, small, workspace)
+    usual = planner(small, workspace).plan(models, 2)
     assert {spec.key for spec in usual} & {spec.key for spec in planned} == {planned[0].key, planned[2].key}
     stages = small.preset.schedule.stages
-    assert [spec.config["preset"]["schedule"]["stages"][0]["epochs"] for spec in planned if spec.model == "blind"] == [
+    assert [config_of(spec).preset.schedule.stages[0].epochs for spec in planned if spec.model == "blind"] == [
         budget * stages[0].epochs for budget in (2, 2, 3, 3)
     ]
     assert len({spec.signature["schedule"] for spec in planned if spec.model == "blind"}) == 2
@@ -83,16 +89,15 @@ def test_what_is_trained_is_planned_budget_by_budget(small: RunContext, workspac
 def test_a_trained_row_has_the_conditions_of_the_run(small: RunContext, workspace: Workspace) -> None:
     [spec] = plan(["show_tell"], small, workspace)
     assert {name: value for name, value in small.signature.items() if name != "rev"}.items() <= spec.signature.items()
-    assert spec.config["arguments"] == small.preset.model_arguments("show_tell")
-    assert spec.config["evaluated"] == {"test": 3, "nocaps": 3}
-    assert spec.config["card"]["family"] == "show_tell"
+    assert arguments_of(spec) == small.preset.model_arguments("show_tell")
+    assert spec.record["evaluated"] == {"test": 3, "nocaps": 3}
+    assert spec.record["card"]["family"] == "show_tell"
 
 
 def test_seeds_differ_in_key_and_seed_alone(small: RunContext, workspace: Workspace) -> None:
     first, second = plan(["blind"], small, workspace, seeds=2)
     assert first.key != second.key
-    config = second.config | {"settings": first.config["settings"]}
-    assert replace(second, key=first.key, seed=0, config=config) == first
+    assert replace(second, key=first.key, seed=0, config={**(second.config or {}), "seed": 0}) == first
 
 
 def test_a_reference_row_is_signed_by_what_it_reads_alone(small: RunContext, workspace: Workspace) -> None:
@@ -100,13 +105,13 @@ def test_a_reference_row_is_signed_by_what_it_reads_alone(small: RunContext, wor
     assert retrieval.signature["feat"] == small.signature["feat"]
     assert human.signature["feat"] == majority.signature["feat"] != small.signature["feat"]
     assert human.signature["nrefs"] != majority.signature["nrefs"], "each reference is scored against one less"
-    assert human.config["what"] == REFERENCE_ROWS["human"]
+    assert human.record["what"] == REFERENCE_ROWS["human"]
 
 
 def test_published_weights_are_planned_from_where_they_lie(small: RunContext, workspace: Workspace) -> None:
     models = resolve_models(["git/pretrained", "git/finetuned"], workspace, {"git/pretrained": "somebody/git"})
-    as_it_is, further = plan_runs(models, 1, small, workspace)
-    assert as_it_is.config["pretrained"] == "somebody/git"
+    as_it_is, further = planner(small, workspace).plan(models, 1)
+    assert (as_it_is.config or {})["weights"] == "somebody/git"
     assert as_it_is.signature["schedule"] != small.signature["schedule"], "its schedule was somebody else's"
     assert further.signature["schedule"] == small.signature["schedule"]
 
@@ -114,10 +119,10 @@ def test_published_weights_are_planned_from_where_they_lie(small: RunContext, wo
 def test_a_stored_run_keeps_its_own_decoding(small: RunContext, workspace: Workspace) -> None:
     save_run(workspace, "stored-run", small)
     [spec] = plan(["stored-run"], small, workspace)
-    assert (spec.config["stored"]["decoding"]["max_len"], spec.signature["beam"]) == (5, "1")
+    assert (spec.record["stored"]["decoding"]["max_len"], spec.signature["beam"]) == (5, "1")
     assert spec.signature["vocab"].startswith("stored#")
     assert spec.signature["feat"] == small.signature["feat"]
-    assert spec.config["card"]["family"] == "show_tell", "of the model that it is a run of"
+    assert spec.record["card"]["family"] == "show_tell", "of the model that it is a run of"
 
 
 def test_a_model_that_learns_to_see_is_signed_by_its_pixels(small: RunContext, workspace: Workspace) -> None:
@@ -130,10 +135,10 @@ def test_a_run_is_built_with_the_width_that_was_found(small: RunContext, workspa
     preset = small.preset.model_copy(update={"parameters": 300_000})
     [narrow, wide] = plan(["show_tell", "updown"], replace(small, preset=preset), workspace)
     assert narrow.signature == wide.signature
-    assert narrow.config["arguments"]["d_model"] > wide.config["arguments"]["d_model"]
+    assert arguments_of(narrow)["d_model"] > arguments_of(wide)["d_model"]
     sizes = {"vocab_size": len(small.inputs.vocabulary), "visual_dim": small.data.visual_dim}
     for spec in (narrow, wide):
-        assert count_parameters(spec.model, **sizes, **spec.config["arguments"]) == pytest.approx(300_000, rel=0.02)
+        assert count_parameters(spec.model, **sizes, **arguments_of(spec)) == pytest.approx(300_000, rel=0.02)
 
 
 def test_all_is_the_models_and_then_the_reference_rows(workspace: Workspace) -> None:
@@ -213,7 +218,7 @@ def test_people_are_left_out_of_all_where_images_have_one_reference(tmp_path: Pa
     reporter = quiet(said)
     workspace.create()
     asked = resolve(request, reporter)
-    context = open_context(asked.opening, workspace, reporter)
+    context = open_context(asked.conditions, workspace, reporter)
     models = {spec.model for spec in plan_request(request, asked, context, reporter, None)}
     assert {"majority", "retrieval", "blind"} < models
     assert "human" not in models

@@ -21,13 +21,13 @@ import zoo
 from harness.benchmark import pretrained
 from harness.benchmark.context import Execution, ModelInputs, RunContext
 from harness.benchmark.hub_model import HubModel, SavedHubModel, hub_options, prefetch_hub
-from harness.benchmark.identity.signature import pretraining_field
 from harness.benchmark.pretrained import Pretrained, parse_places, prefetch_model, published_signature
-from harness.benchmark.rows import plan_runs, resolve_models
+from harness.benchmark.rows import resolve_models
 from harness.benchmark.saved_model import SavedModel
+from harness.benchmark.signature import pretraining_field
 from harness.config.features import FeatureConfig
-from harness.config.load import load_preset
 from harness.config.preset import Decoding
+from harness.config.run import HubRun, RunBase, parse_run
 from harness.data.hub import HubPreprocessing, WeightsMissing
 from harness.data.vocabularies import HubVocabulary, load_vocabulary
 from harness.utils.errors import BenchError
@@ -36,6 +36,7 @@ from reports.html.report import write_report
 from reports.tables.columns import cost_cell
 from results import Store
 from results.runs import reading
+from tests.harness.benchmark.small_runs import planner, run_config
 from tests.harness.conftest import (
     TINY,
     DrawScenes,
@@ -166,23 +167,15 @@ def test_what_weights_saw_is_said_of_the_card_s_repository_alone(tmp_path: Path)
     assert folder.source.endswith(f"the weights were read from the folder {tmp_path.name}")
 
 
-def test_rows_that_saw_nothing_before_keep_their_signature(tmp_path: Path) -> None:
+def test_rows_that_saw_nothing_before_keep_their_signature(small: RunContext, tmp_path: Path) -> None:
     labels = zoo.Pretraining(("ImageNet",), "", (), {}, "a paper")
     zoo.register_model(dataclasses.replace(zoo.model_card("blind"), name="mine", pretraining=labels))
-    context: Any = SimpleNamespace(
-        signature={"data": "d#1", "track": "controlled", "feat": "f"},
-        preset=load_preset("smoke"),
-        tuned=None,
-        sizes={"vocab_size": 9, "visual_dim": 4},
-        data=SimpleNamespace(feature_config=FeatureConfig(), evaluated={}, visual_dim=4, grid=None),
-    )
-    context.under = lambda _: context
     workspace = Workspace(tmp_path)
-    blind, mine = plan_runs(resolve_models(["blind", "mine"], workspace), 1, context, workspace)
-    assert blind.signature == context.signature
-    assert "pretraining" not in blind.config["card"]
-    assert mine.signature == context.signature | {"pretraining": "no captions"}
-    assert mine.config["card"]["pretraining"]["source"] == "a paper"
+    blind, mine = planner(small, workspace).plan(resolve_models(["blind", "mine"], workspace), 1)
+    assert blind.signature == small.signature
+    assert "pretraining" not in blind.record["card"]
+    assert mine.signature == small.signature | {"pretraining": "no captions"}
+    assert mine.record["card"]["pretraining"]["source"] == "a paper"
 
 
 def test_offline_nothing_is_fetched() -> None:
@@ -209,7 +202,7 @@ def test_weights_of_half_precision_become_float32(hub: dict[str, Path], tmp_path
     unused: Any = None
     preset: Any = SimpleNamespace(size={"max_len": 9})
     inputs, execution = ModelInputs(unused, unused, Decoding()), Execution(torch.device("cpu"), "bf16")
-    context = RunContext(unused, inputs, execution, preset, {})
+    context = RunContext(unused, inputs, execution, preset)
     model, context, arguments = Pretrained(name, str(folder)).open(context)
     assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
     run = SavedModel(
@@ -232,7 +225,11 @@ def signature_of(key: str, workspace: Path) -> dict[str, str]:
 
 
 def test_a_run_scores_what_is_there_and_skips_what_is_not(
-    hub: dict[str, Path], draw_scenes: DrawScenes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    hub: dict[str, Path],
+    small: RunContext,
+    draw_scenes: DrawScenes,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     cast: list[bool] = []  # where captions are made, and where that is timed
 
@@ -273,13 +270,12 @@ def test_a_run_scores_what_is_there_and_skips_what_is_not(
     assert (skipped.model, skipped.status) == ("blip/pretrained", "skipped")
     assert "bench prefetch model blip/pretrained" in skipped.reason
     [key] = row.keys
-    conditions = {"data": "d#1", "track": "controlled", "feat": "f"}
-    context: Any = SimpleNamespace(signature=conditions, data=SimpleNamespace(graphs=None))
+    opened = Workspace(workspace)
     for stored in (stored for _, each in rows.values() for stored in each.keys):
-        [again] = plan_runs(resolve_models([stored], Workspace(workspace)), 1, context, Workspace(workspace))
+        [again] = planner(small, opened).plan(resolve_models([stored], opened), 1)
         assert again.kind == "stored"
         assert again.signature["pretraining"].startswith("captions of COCO"), "scored again it has seen the same"
-        assert again.config["card"]["pretraining"]["source"].endswith(Path(again.config["stored"]["pretrained"]).name)
+        assert again.record["card"]["pretraining"]["source"].endswith(Path(again.record["stored"]["pretrained"]).name)
     images = sorted(small_scenes.rglob("*.png"))[:1]
     bench_ok("caption", images[0], "--run", key, "--workspace", workspace)
     assert cast[-1] is False, "captions of one's own pictures are made in float32"
@@ -345,7 +341,7 @@ def test_weights_of_other_shapes_are_named_and_kernels_of_the_hub_are_never_fetc
     assert "\n" not in str(caught.value)
 
 
-def test_prompt_attention_and_type_are_signed_where_they_are_not_the_usual(llava: Path) -> None:
+def test_prompt_attention_and_type_are_signed_where_they_are_not_the_usual(llava: Path, small: RunContext) -> None:
     def signed(**asked: Any) -> dict[str, str]:
         return HubModel(str(llava), **asked).signature({"prec": "fp32"})
 
@@ -356,7 +352,11 @@ def test_prompt_attention_and_type_are_signed_where_they_are_not_the_usual(llava
     assert signed(clean=("quotes",)) == usual | {"clean": "quotes"}
     assert len({signed(prompt=asked)["prompt"] for asked in (None, "detailed", "Why?", "")}) == 4
     model = HubModel(str(llava), clean=("quotes",), attention="eager", dtype="fp16")
-    assert HubModel.stored(json.loads(json.dumps(dataclasses.asdict(model)))) == model
+    of_every_run = RunBase.model_fields.keys() - {"model", "seed"}
+    config = model.run({name: value for name, value in run_config(small) if name in of_every_run})
+    stored = parse_run(json.loads(config.model_dump_json()), "the run")
+    assert isinstance(stored, HubRun)
+    assert HubModel.of(stored) == model
     saved = SavedHubModel(model=model, decoding=Decoding())
     assert SavedHubModel.model_validate_json(saved.model_dump_json()).model == model
     captioner = model.open(torch.device("cpu"), "fp32")

@@ -10,14 +10,12 @@ import pytest
 from PIL import Image
 
 from harness.benchmark.context import RunContext, open_context
-from harness.benchmark.identity.signature import model_signature
-from harness.benchmark.rows import plan_runs, resolve_models, within_recipe
-from harness.benchmark.run_config import Opening
+from harness.benchmark.rows import resolve_models, within_recipe
 from harness.config.features import FeatureConfig
 from harness.config.load import PRESETS, load_preset, preset_digest, shipped_preset
 from harness.config.preset import Preset
+from harness.config.run import Conditions, RunData
 from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
-from harness.metrics.signature import EvaluationSettings
 from harness.utils.errors import BenchError
 from harness.utils.progress import silent
 from harness.utils.workspace import Workspace
@@ -32,7 +30,8 @@ from results.published.scores import (
     scores,
 )
 from results.runs.leaderboard import leaderboard
-from results.runs.reading import one_run
+from results.runs.reading import described_config, one_run
+from tests.harness.benchmark.small_runs import planner
 from tests.harness.conftest import DrawScenes, bench_ok, bench_or_raise, groups_in, run_words, tables_of
 from zoo import list_models
 
@@ -189,8 +188,9 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> RunContext:
     data = prepare_scenes(folder, ScenesConfig(train=2, val=1, test=1, nocaps_per_domain=1))
     [file] = data.glob("dataset*.json")
     file.write_text(json.dumps(json.loads(file.read_text()) | {"dataset": "coco"}))
-    opening = Opening(data=str(data), preset=load_preset("smoke"), features=FeatureConfig(), sees={})
-    return open_context(opening, Workspace(folder / "workspace"), silent())
+    preset = load_preset("smoke")
+    conditions = Conditions.of_inputs(str(data), None, FeatureConfig(), described=RunData(), preset=preset)
+    return open_context(conditions, Workspace(folder / "workspace"), silent())
 
 
 def beside(
@@ -198,19 +198,13 @@ def beside(
 ) -> dict[str, PublishedMatch]:
     """The printed CIDEr-D that a run of each of the recipe's models would stand beside, where there is one."""
     assert preset.recipe is not None
-    signature = model_signature(
-        preset, data=tiny.signature["data"], nrefs="5", evaluation=EvaluationSettings(), features="f", vocabulary="v",
-        precision="fp32", revision="1",
-    )  # fmt: skip
-    workspace = Workspace(tmp_path)
+    fields = replace(tiny.data.fields, nrefs="5", features="f", vocabulary="v")
+    context, workspace = replace(tiny, preset=preset, data=replace(tiny.data, fields=fields)), Workspace(tmp_path)
     covered = [name for name in list_models() if preset.recipe.covers(name)] if models is None else list(models)
-    specs = plan_runs(
-        resolve_models(covered, workspace), 1, replace(tiny, preset=preset, signature=signature), workspace
-    )
-    matches = {
-        spec.model: best_match(spec.model, "CIDEr-D", measured_conditions("test", spec.signature, spec.config))
-        for spec in specs
-    }
+    matches = {}
+    for spec in planner(context, workspace).plan(resolve_models(covered, workspace), 1):
+        measured = measured_conditions("test", spec.signature, described_config(spec.config, spec.record))
+        matches[spec.model] = best_match(spec.model, "CIDEr-D", measured)
     return {model: match for model, match in matches.items() if match is not None}
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 import torch
@@ -19,19 +19,21 @@ from harness.benchmark.run import build_model, hold_to_laws, model_arguments
 from harness.benchmark.run import run as execute
 from harness.benchmark.saved_model import SavedModel
 from harness.config.features import FeatureConfig
+from harness.config.run import PretrainedRun, ReferenceRun, RunBase, RunConfig, StoredRun, TrainedRun
 from harness.data.hub import WeightsMissing
 from harness.inference.generate import Captions
 from harness.measure.captioning_costs import Counted, Timed
 from harness.training.trainer import TrainState
 from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
-from results.records import Outcome, RunSpec
-from tests.harness.benchmark.small_runs import FixedServices, make_context, make_spec, quiet, run_config, save_run
+from results.records import Outcome
+from tests.harness.benchmark.small_runs import FixedServices, make_context, quiet, run_config, save_run
 from zoo import Captioner, Memory, create_model, model_card, register_model
 from zoo.laws import BrokenLawError
 from zoo.models.show_attend_tell import ShowAttendTell
 
 END_TO_END = "expansionnet_v2/end-to-end"
+Kind = TypeVar("Kind", bound=RunBase)
 SUMMARY = TrainState(seconds=3.0, images=4, total_steps=2, best=1.0, micro_batches=3)
 
 
@@ -58,34 +60,41 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return found
 
 
-def run(spec: RunSpec, context: RunContext, workspace: Workspace) -> Outcome:
-    """Execute a run that was planned under this context."""
-    execution = run_config(context).model_dump(mode="json")
-    spec = replace(spec, dataset=context.signature["data"], execution=execution)
+def run(config: RunConfig, context: RunContext, workspace: Workspace, key: str = "a-s4") -> Outcome:
+    """Execute a run under this context."""
     with FixedServices(workspace, context) as services:
-        return execute(spec, services, on_epoch=lambda _: None, on_step=lambda _: None, reporter=quiet())
+        return execute(
+            key, config, context, services, on_epoch=lambda _: None, on_step=lambda _: None, reporter=quiet()
+        )
 
 
-def trained(context: RunContext, key: str = "a-s0", seed: int = 0, model: str = "show_tell") -> RunSpec:
-    return make_spec(key, model, seed=seed, config={"arguments": context.preset.model_arguments(model)})
+def trained(context: RunContext, seed: int = 0, model: str = "show_tell") -> TrainedRun:
+    arguments = context.preset.model_arguments(model)
+    return run_config(context, model).model_copy(update={"seed": seed, "arguments": arguments})
+
+
+def of_kind(kind: type[Kind], context: RunContext, model: str, **fields: Any) -> Kind:
+    """A run of another kind under this context."""
+    common = {name: value for name, value in dict(run_config(context, model)).items() if name in RunBase.model_fields}
+    return kind(**{**common, **fields})
 
 
 @pytest.mark.parametrize("each", [4, 16])  # bytes of a weight; with gradient and moments
 def test_a_model_that_no_memory_holds_is_not_built(
     monkeypatch: pytest.MonkeyPatch, small: RunContext, workspace: Workspace, seen: dict[str, Any], each: int
 ) -> None:
-    spec = trained(small, "a-s4", seed=4)
-    run(spec, small, workspace)
+    config = trained(small, seed=4)
+    run(config, small, workspace)
     parameters = sum(value.numel() for value in seen["initial"].values())
     monkeypatch.setattr("harness.measure.memory.free_memory", lambda _: each * parameters - 1)
     with pytest.raises(BenchError, match=f"would have {parameters:,} parameters"):
-        run(spec, small, workspace)
+        run(config, small, workspace)
 
 
 def test_a_model_is_trained_in_the_folder_of_its_key(
     small: RunContext, workspace: Workspace, seen: dict[str, Any]
 ) -> None:
-    outcome = run(trained(small, "a-s4", seed=4), small, workspace)
+    outcome = run(trained(small, seed=4), small, workspace)
     folder = workspace.run_folder("a-s4")
     assert (seen["folder"], seen["seed"], seen["drawn"]) == (folder, 4, 4)
     assert outcome.checkpoint == str(folder / "best.safetensors")
@@ -125,8 +134,7 @@ def published(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_published_weights_are_evaluated_as_they_are(
     small: RunContext, workspace: Workspace, seen: dict[str, Any]
 ) -> None:
-    spec = make_spec("git-s0", "git/pretrained", kind="pretrained", config={"pretrained": "somebody/git"})
-    outcome = run(spec, small, workspace)
+    outcome = run(of_kind(PretrainedRun, small, "git/pretrained", weights="somebody/git"), small, workspace, "git-s0")
     assert "seed" not in seen, "nothing was trained"
     assert seen["decoding"].max_len == 3, "with its own inputs"
     assert outcome.costs["train_seconds"].value is None
@@ -137,7 +145,7 @@ def test_published_weights_are_evaluated_as_they_are(
 
 @pytest.mark.usefixtures("published")
 def test_published_weights_are_trained_further(small: RunContext, workspace: Workspace, seen: dict[str, Any]) -> None:
-    run(make_spec("git-s1", "git/finetuned", seed=1, config={"pretrained": "somebody/git"}), small, workspace)
+    run(of_kind(TrainedRun, small, "git/finetuned", seed=1, weights="somebody/git"), small, workspace, "git-s1")
     assert (seen["seed"], seen["folder"]) == (1, workspace.run_folder("git-s1"))
     assert seen["decoding"].max_len == 3
 
@@ -146,21 +154,20 @@ def test_weights_that_are_nowhere_leave_no_folder(
     small: RunContext, workspace: Workspace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "nothing"))
-    spec = make_spec("git-s0", "git/pretrained", kind="pretrained", config={"pretrained": "somebody/git"})
     with pytest.raises(WeightsMissing):
-        run(spec, small, workspace)
+        run(of_kind(PretrainedRun, small, "git/pretrained", weights="somebody/git"), small, workspace, "git-s0")
     assert not workspace.run_folder("git-s0").exists()
 
 
-def stored(key: str = "stored-run") -> RunSpec:
-    return make_spec("stored-run-s0-b", key, kind="stored")
+def stored(context: RunContext) -> StoredRun:
+    return of_kind(StoredRun, context, "stored-run")
 
 
 def test_a_stored_run_is_evaluated_from_its_own_folder(
     small: RunContext, workspace: Workspace, seen: dict[str, Any]
 ) -> None:
     folder = save_run(workspace, "stored-run", small)
-    outcome = run(stored(), small, workspace)
+    outcome = run(stored(small), small, workspace, "stored-run-s0-b")
     assert outcome.checkpoint == str(folder / "best.safetensors")
     assert seen["decoding"].max_len == 5
     assert not seen["model"].training
@@ -188,7 +195,7 @@ def test_a_stored_run_refuses_other_features(
     save_run(workspace, "stored-run", small, **theirs)
     context = replace(small, data=replace(small.data, **ours))
     with pytest.raises(BenchError, match=complaint) as caught:
-        run(stored(), context, workspace)
+        run(stored(small), context, workspace, "stored-run-s0-b")
     assert hint in (caught.value.hint or "")
     assert seen == {}
 
@@ -198,24 +205,24 @@ def test_regions_from_files_are_told_apart_by_their_width(small: RunContext, wor
     context = replace(small, data=replace(small.data, feature_config=FILES))
     dim = small.data.visual_dim
     folder = save_run(workspace, "stored-run", small, features=FILES, backbone_digest="of no matter")
-    assert run(stored(), context, workspace).checkpoint == str(folder / "best.safetensors")
+    assert run(stored(small), context, workspace, "stored-run-s0-b").checkpoint == str(folder / "best.safetensors")
     other: Any = SimpleNamespace(dim=dim + 1, digest=small.data.backbone.digest)
     context = replace(context, data=replace(context.data, features=None, backbone=other))
     with pytest.raises(BenchError, match=f"other regions: those of .*att, of {dim} channels"):
-        run(stored(), context, workspace)
+        run(stored(small), context, workspace, "stored-run-s0-b")
 
 
 def test_a_model_that_sees_nothing_takes_any_features(
     small: RunContext, workspace: Workspace, seen: dict[str, Any]
 ) -> None:
     save_run(workspace, "stored-run", small, model="blind", backbone_digest="other")
-    run(stored(), small, workspace)
+    run(stored(small), small, workspace, "stored-run-s0-b")
     assert "model" in seen
 
 
 @pytest.mark.parametrize("row", ["human", "retrieval", "majority"])
 def test_a_reference_row_is_scored_without_a_folder(small: RunContext, workspace: Workspace, row: str) -> None:
-    outcome = run(make_spec(row, row, role="reference", kind="reference"), small, workspace)
+    outcome = run(of_kind(ReferenceRun, small, row), small, workspace, row)
     train = [caption for sample in small.data.train for caption in sample.captions]
     expected: dict[str, Callable[[Any], list[str]]] = {
         "human": lambda sample: [sample.captions[0]],

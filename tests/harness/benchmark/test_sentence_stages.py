@@ -14,11 +14,11 @@ import torch
 
 from harness.benchmark import context as module
 from harness.benchmark.context import RunContext, open_context, open_inputs
-from harness.benchmark.identity.signature import reference_signature
-from harness.benchmark.run_config import Opening
+from harness.benchmark.signature import reference_signature
 from harness.benchmark.train import fit
 from harness.config.features import FeatureConfig
 from harness.config.preset import VocabularyConfig
+from harness.config.run import Conditions, RunData
 from harness.config.schedule import Optimiser, Schedule
 from harness.training.optimisers import make_optimiser, set_rate
 from harness.training.sentence_graphs import HasSentenceGraphs
@@ -57,10 +57,11 @@ def context_of(plain: RunContext, wanted: RunContext, file: Path | None, name: s
     """The context of the same data under another preset, with a file of graphs or without."""
     data = plain.data
     features = data.feature_config.model_copy(update={"sentence_graphs": file})
-    opening = Opening(data=str(data.dataset.root.parent), preset=wanted.preset, features=features, sees={"a": "grid"})
+    described, folder = RunData(sees=("grid",)), str(data.dataset.root.parent)
+    conditions = Conditions.of_inputs(folder, None, features, described=described, preset=wanted.preset)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "open_dataset", lambda *_, **__: replace(data.dataset, name=name))
-        return open_context(opening, Workspace(data.cache.parent), quiet())
+        return open_context(conditions, Workspace(data.cache.parent), quiet())
 
 
 def model_of(context: RunContext, **arguments: Any) -> Captioner:
@@ -155,9 +156,9 @@ def test_missing_and_unread_files_are_one_clear_error(context: RunContext, tmp_p
     folder = shutil.copytree(context.data.dataset.root.parent, tmp_path / "mine")
     annotations = folder / "dataset_scenes.json"
     annotations.write_text(annotations.read_text().replace('"dataset":"scenes"', '"dataset":"mine"'))
-    opening = Opening(data=str(folder), preset=context.preset, features=FeatureConfig(), sees={})
+    conditions = Conditions.of_inputs(str(folder), None, FeatureConfig(), described=RunData(), preset=context.preset)
     with pytest.raises(BenchError, match="and mine has none"):  # before features are extracted
-        open_inputs(opening, Workspace(tmp_path / "workspace"))
+        open_inputs(conditions, Workspace(tmp_path / "workspace"))
     plain = replace(context, preset=context.preset.model_copy(update={"schedule": schedule_of(STAGE)}))
     with pytest.raises(BenchError, match=r"features\.sentence_graphs"):
         context_of(context, plain, tmp_path / "unread.json")

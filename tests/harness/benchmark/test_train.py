@@ -12,11 +12,11 @@ import torch
 
 from harness.benchmark.context import RunContext, open_context
 from harness.benchmark.run import build_model, model_arguments
-from harness.benchmark.run_config import Opening
 from harness.benchmark.train import CachedBackboneSource, _Tuned, fit
 from harness.config.execution import ExecutionConfig
 from harness.config.features import FeatureConfig
 from harness.config.load import load_preset
+from harness.config.run import Conditions, RunData
 from harness.config.schedule import Schedule
 from harness.data import pixels
 from harness.data.features import Features
@@ -48,13 +48,14 @@ def context_of(data: Path, workspace: Path, stages: list[dict[str, Any]], **feat
     """A quick run's, with another schedule."""
     small = ("size.d_model=16", "size.d_ff=16", "size.n_heads=2", "size.n_encoder_layers=1", "size.n_decoder_layers=1")
     schedule = Schedule.model_validate({"name": "t", "summary": "t", "stages": stages})
-    opening = Opening(
-        data=str(data),
+    conditions = Conditions.of_inputs(
+        str(data),
+        None,
+        FeatureConfig.model_validate(features),
+        described=RunData(sees=("pixels" if features else "grid",)),
         preset=load_preset("quick", small).model_copy(update={"schedule": schedule}),
-        features=FeatureConfig.model_validate(features),
-        sees={"a": "pixels" if features else "grid"},
     )
-    return open_context(opening, Workspace(workspace), quiet())
+    return open_context(conditions, Workspace(workspace), quiet())
 
 
 def model_of(name: str, context: RunContext) -> Captioner:

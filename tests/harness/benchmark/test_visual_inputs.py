@@ -14,9 +14,10 @@ from huggingface_hub import constants
 from PIL import Image
 
 from harness.benchmark.context import RunContext
-from harness.benchmark.rows import graph_kinds, plan_runs, resolve_models
+from harness.benchmark.rows import graph_kinds, resolve_models
 from harness.benchmark.saved_model import SavedModel
 from harness.config.features import FeatureConfig
+from harness.config.run import TrainedRun, config_of
 from harness.data import prepare_features as run_features
 from harness.data.backbones.backbone import open_backbone
 from harness.data.hub import quick_hub
@@ -26,7 +27,7 @@ from results import Store
 from results.records import RunSpec
 from results.runs.leaderboard import leaderboard
 from results.runs.reading import attention_maps, datasets, failures, one_run
-from tests.harness.benchmark.small_runs import make_context, requested
+from tests.harness.benchmark.small_runs import make_context, planner, requested
 from tests.harness.conftest import TINY, bench, bench_ok, failures_in, groups_in, run_counts, run_words
 from zoo import create_model, list_models, model_card
 from zoo.captioner import VisualSpec
@@ -303,7 +304,7 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., tuple[Run
     def plan(**graphs: Any) -> tuple[RunContext, list[RunSpec]]:
         context = make_context(folder, "regions", KINDS, **BOXES, graphs={"source": "scenes", **graphs})
         workspace = Workspace(folder / "workspace")
-        return context, plan_runs(resolve_models(READERS, workspace), 1, context, workspace)
+        return context, planner(context, workspace).plan(resolve_models(READERS, workspace), 1)
 
     return plan
 
@@ -338,7 +339,7 @@ def test_sizes_of_models_follow_from_the_graphs_of_training_images(
     planned: Callable[..., tuple[RunContext, list[RunSpec]]],
 ) -> None:
     context, specs = planned(min_count=1)
-    sizes = [spec.config["arguments"] for spec in specs]
+    sizes = [config.arguments for spec in specs if isinstance(config := config_of(spec), TrainedRun)]
     words, labels = (context.graph_entries(kind) for kind in KINDS)  # type: ignore[arg-type]
     assert (sizes[0]["n_graph_words"], sizes[1]["n_labels"]) == (len(words), 1 + len(labels))
     assert context.data.graphs is not None

@@ -16,7 +16,7 @@ from harness.metrics.contract import METRICS
 from harness.utils.errors import INTERRUPTED, BenchError
 from harness.utils.workspace import Workspace, locked
 from results import Outcome, Quantity, SplitResult
-from results.records import EpochRecord, RunSpec
+from results.records import EpochRecord
 from tests.harness.benchmark.small_runs import FixedServices, make_spec
 
 EPOCH = EpochRecord(0, "xe", "cross_entropy", 0, 1, 0.1, 2.0, 0.5, 1.0, 8.0)
@@ -38,15 +38,16 @@ class Fake:
         self.result: Outcome | BaseException = outcome()
         self.store.plan([make_spec("a", context=context), make_spec("b", "updown", context)])
 
-        def run(spec: RunSpec, *_: object, on_epoch: Callable[[EpochRecord], None], **__: object) -> Outcome:
-            assert self.store.status(spec.key) == "running"
-            self.executed.append(spec.key)
+        def run(key: str, *_: object, on_epoch: Callable[[EpochRecord], None], **__: object) -> Outcome:
+            assert self.store.status(key) == "running"
+            self.executed.append(key)
             on_epoch(EPOCH)
             if isinstance(self.result, BaseException):
                 raise self.result
             return self.result
 
         monkeypatch.setattr(module, "run", run)
+        monkeypatch.setattr(module, "_refuse_other_key", lambda *_: None)  # keys are letters here
 
     def work(self, *, rerun: bool = False) -> Work:
         return Work(self.workspace, rerun, self.services)

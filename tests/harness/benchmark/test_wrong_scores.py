@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from torch.nn import functional
 
-from harness.benchmark.identity.run_key import code_of, code_of_model
-from harness.benchmark.identity.sources import check_plugins, plugin_digests
+from harness.key import check_plugins, code_of, code_of_model, plugin_digests
 from harness.measure import environment
 from harness.utils.errors import BenchError
 from harness.utils.plugins import load_plugin

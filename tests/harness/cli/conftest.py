@@ -72,9 +72,19 @@ def contents(folder: Path) -> dict[Path, tuple[int, bytes]]:
 
 def planned(model: str, seed: int, beam: str) -> RunSpec:
     """A run of this seed."""
-    config = {"arguments": {"d_model": 32}}
+    record = {"arguments": {"d_model": 32}}
     signature = SIGNATURE | {"beam": beam}
-    return RunSpec(f"{model}-s{seed}", model, "model", seed, "controlled", "f" * 16, config, signature, "0.1.0")
+    return RunSpec(
+        key=f"{model}-s{seed}",
+        model=model,
+        role="model",
+        seed=seed,
+        track="controlled",
+        dataset="f" * 16,
+        record=record,
+        signature=signature,
+        code_version="0.1.0",
+    )
 
 
 def outcome(points: float, seed: int, seconds: float, cpu: str, spice: float | None, influences: bool) -> Outcome:

@@ -26,7 +26,7 @@ def fill(file: Path, cider: float, model: str = "blind") -> None:
 def test_upgrade_says_what_there_is(tmp_path: Path) -> None:
     fill(tmp_path / "bench.sqlite", 0.5)
     output = bench_ok("db", "upgrade", env={"BENCH_DB": str(tmp_path / "bench.sqlite")}).stdout
-    assert output.startswith("nothing to do: the tables are of captionbench 1.0.0")
+    assert output.startswith("nothing to do: the tables are of captionbench 2.0.0")
     assert "runs: 1 finished" in output
     assert "nothing is damaged" in output
 

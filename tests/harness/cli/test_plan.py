@@ -11,11 +11,12 @@ import pytest
 import typer
 from sqlalchemy import update
 
-from harness.benchmark.identity.signature import data_field, training_fields
+from harness.benchmark.signature import data_field, training_fields
 from harness.cli.inputs import chosen_features
 from harness.cli.plan import SEEDS
 from harness.config.experiment import Experiment
 from harness.config.load import load_preset
+from harness.config.run import config_of
 from harness.data.karpathy import read_karpathy
 from harness.measure.environment import describe_environment
 from harness.utils.errors import BenchError
@@ -105,7 +106,7 @@ def test_planned_runs_are_stored_and_worked_off(draw_scenes: DrawScenes, tmp_pat
         assert (code, "need their names" in said) == (0, False)
     with Store(workspace / "bench.sqlite") as store:
         first, second = store.keys({"planned"})
-        assert (store.spec(first).execution or {})["execution"]["jobs"] == 1, "so that captioning is timed"
+        assert config_of(store.spec(first)).execution.jobs == 1, "so that captioning is timed"
         store.fail(first, "ValueError", "no", "")
     assert f"bench work {first}\n" in bench_or_raise("plan", *words, "--store")[1]
     assert bench_or_raise("work", first, "--workspace", workspace)[0] == 0

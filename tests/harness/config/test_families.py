@@ -4,10 +4,9 @@ from typing import Any
 
 import pytest
 
-from harness.benchmark.identity.signature import model_signature
+from harness.benchmark.signature import DataFields, model_signature
 from harness.config.load import load_preset
 from harness.config.preset import Preset
-from harness.metrics.signature import EvaluationSettings
 from zoo.errors import ZooError
 from zoo.width import count_parameters
 
@@ -39,8 +38,7 @@ COUNTED = {
 
 
 def signed_size(preset: Preset) -> str:
-    conditions = {"data": "d", "nrefs": "5", "features": "f", "vocabulary": "v", "precision": "fp32", "revision": "1"}
-    return model_signature(preset, evaluation=EvaluationSettings(), **conditions)["size"]
+    return model_signature(preset, DataFields("d", "5", "f", "v"), precision="fp32")["size"]
 
 
 @pytest.mark.parametrize("model", COUNTED)

@@ -4,11 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.benchmark.identity.signature import model_signature, reference_signature
+from harness.benchmark.signature import DataFields, model_signature, reference_signature
 from harness.config.features import feature_config
 from harness.config.load import PRESETS, load_preset
 from harness.config.preset import Preset
-from harness.metrics.signature import EvaluationSettings
 from harness.utils.errors import BenchError
 
 
@@ -77,14 +76,11 @@ def test_feature_options_need_equals_sign_and_known_normalisation() -> None:
         feature_config("resnet18", None, (), None, "coco")
 
 
-CONDITIONS = {
-    "data": "d", "nrefs": "5", "evaluation": EvaluationSettings(), "features": "f", "vocabulary": "v",
-    "precision": "fp32", "revision": "1",
-}  # fmt: skip
+FIELDS = DataFields(data="d", nrefs="5", features="f", vocabulary="v")
 
 
 def test_the_papers_recipe_names_every_deviation_in_its_signature() -> None:
-    signature = model_signature(load_preset("expansionnet-v2-paper"), **CONDITIONS)
+    signature = model_signature(load_preset("expansionnet-v2-paper"), FIELDS, precision="fp32")
     assert signature["track"] == "paper"
     assert signature["recipe"].split(",") == [
         "captions=expansionnet", "non-rgb=black", "optimiser=radam_liu", "warmup=hyperbolic", "gradients=summed",
@@ -94,7 +90,8 @@ def test_the_papers_recipe_names_every_deviation_in_its_signature() -> None:
 
 
 def test_a_recipe_that_is_not_its_authors_says_whose() -> None:
-    assert "by=luo" in model_signature(load_preset("object-relation-luo"), **CONDITIONS)["recipe"].split(",")
+    signature = model_signature(load_preset("object-relation-luo"), FIELDS, precision="fp32")
+    assert "by=luo" in signature["recipe"].split(",")
     assert "by" not in load_preset("noam-paper").model_dump()["recipe"]
 
 

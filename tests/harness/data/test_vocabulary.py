@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.benchmark.context import RunContext, open_context
-from harness.benchmark.run_config import Opening
 from harness.config.features import FeatureConfig
 from harness.config.load import load_preset
+from harness.config.run import Conditions, RunData
 from harness.data.karpathy import read_karpathy
 from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
 from harness.data.vocabularies import SubwordVocabulary, load_vocabulary
@@ -263,8 +263,8 @@ def change(folder: Path, how: Change) -> None:
 
 def context(data: Path, tmp_path: Path, *overrides: str, preset: str = "updown-paper") -> RunContext:
     chosen = load_preset(preset, ("vocabulary.min_count=1", *overrides))
-    opening = Opening(data=str(data), preset=chosen, features=FeatureConfig(), sees={})
-    return open_context(opening, Workspace(tmp_path / "workspace"), quiet())
+    conditions = Conditions.of_inputs(str(data), None, FeatureConfig(), described=RunData(), preset=chosen)
+    return open_context(conditions, Workspace(tmp_path / "workspace"), quiet())
 
 
 def test_tokens_are_counted_over_all_splits_and_signed(data: Path, tmp_path: Path) -> None:

@@ -3,10 +3,10 @@
 from dataclasses import fields, replace
 
 import harness
-from harness.benchmark.identity.signature import model_signature
+from harness.benchmark.signature import DataFields, model_signature
 from harness.config.load import load_preset
 from harness.metrics.evaluator import DEFAULT_SETTINGS
-from harness.metrics.signature import EvaluationSettings, evaluation_signature
+from harness.metrics.signature import EvaluationSettings, evaluation_signature, run_fields
 
 REFERENCES = {1: ["a cat", "one cat"], 2: ["a dog"]}
 OTHER = {"tokenizer": "java", "domain_df": "subset", "meteor": False, "spice": True}
@@ -26,13 +26,13 @@ def test_every_option_is_in_the_signature():
 
 def test_every_scoring_option_is_in_run_signature():
     def sign_run(**options):
-        conditions = dict.fromkeys(("data", "nrefs", "features", "vocabulary", "precision", "revision"), "x")
-        return model_signature(load_preset("quick"), evaluation=EvaluationSettings(**options), **conditions)
+        return run_fields(EvaluationSettings(**options))
 
-    usual = sign_run()
+    usual = model_signature(load_preset("quick"), DataFields("x", "x", "x", "x"), precision="fp32")
     assert (usual["tok"], usual["df"]) == ("ptb-python", "split")
     assert list(usual)[:4] == ["data", "nrefs", "tok", "df"]
-    changed = {option for option, value in OTHER.items() if sign_run(**{option: value}) != usual}
+    assert usual.items() >= sign_run().items()
+    changed = {option for option, value in OTHER.items() if sign_run(**{option: value}) != sign_run()}
     assert changed == set(OTHER) - {"meteor", "spice"}, "these only add a metric"
     assert sign_run(tokenizer="java")["tok"] == "ptb-java"
     assert sign_run(domain_df="subset")["df"] == "domain"

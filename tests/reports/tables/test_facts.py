@@ -69,7 +69,7 @@ def test_runs_without_a_pretraining_have_seen_nothing_known(config: dict[str, ob
         (staged("cross_entropy", "cross_entropy", "self_critical"), "XE + SCST"),
         (staged("cross_entropy", "reinforce"), "XE + REINFORCE"),
         (run(pretrained="somewhere"), "pretrained"),
-        (run(stored={}), "stored"),
+        (replace(run(), kind="stored"), "stored"),
         (run(), NOT_STATED),
         (replace(run(), role="reference"), "untrained"),
     ],
@@ -104,7 +104,7 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     seen = [spec(model, pretraining="captions of Web") for model in ("blip/finetuned", "git/finetuned")]
     with Store(folder / "bench.sqlite") as opened:
         opened.record_dataset(replace(dataset(folder / "data"), name="coco"))
-        opened.plan([plain, *(replace(each, config={**each.config, "card": {"pretraining": card}}) for each in seen)])
+        opened.plan([plain, *(replace(each, record={**each.record, "card": {"pretraining": card}}) for each in seen)])
         for planned in (plain, *seen):
             opened.finish(planned.key, outcome(planned.model, 1, 0.7))
         yield opened

@@ -78,7 +78,7 @@ def test_settings_that_no_condition_names_are_said(fill: Any) -> None:
         {"arguments": {"layers": layers, "seed": 1}, **{name: {"is": layers} for name in described}}
         for layers in (2, 3)
     ]
-    found = compared(*(fill(("updown", 1, 0.2, {"config": config})) for config in configs))
+    found = compared(*(fill(("updown", 1, 0.2, {"record": config})) for config in configs))
     assert found.pairs[0].settings == ("arguments.layers 2 → 3",)
     assert found.pairs[0].conditions == ()
 
@@ -86,7 +86,7 @@ def test_settings_that_no_condition_names_are_said(fill: Any) -> None:
 @pytest.mark.parametrize("digest", ["90e4a654", "46411291", "6fdf2aaf"])
 def test_files_of_captions_are_compared_whatever_their_digest(fill: Any, digest: str) -> None:
     config = {"arguments": {}, "card": {"named": False, "sha256": digest + 56 * "0"}}
-    sides = [fill(("ours", 0, cider, {"config": config, "track": "captions"})) for cider in (0.2, 0.4)]
+    sides = [fill(("ours", 0, cider, {"record": config, "track": "captions"})) for cider in (0.2, 0.4)]
     [pair] = compared(*sides).pairs
     assert (pair.scores[0].before, pair.scores[0].after) == (0.2, 0.4)
     assert pair.settings == ()

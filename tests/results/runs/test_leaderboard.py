@@ -105,10 +105,10 @@ def test_each_split_is_its_own_group(store: Store, make: Any) -> None:
 
 
 def test_variants_of_one_model_are_rows_of_their_own(store: Store, add: Add) -> None:
-    config = {"seed": 1, "training": {"seed": 1, "epochs": 3}, "model": {"d_model": 256}}
+    config = {"seed": 1, "arguments": {"seed": 1, "epochs": 3, "d_model": 256}}
     add("blind", 1, 0.5)
     add("blind", 2, 0.5)
-    add("blind", 1, 0.25, variant="-wide", config=config)
+    add("blind", 1, 0.25, variant="-wide", record=config)
     add("blind", 1, 0.125, variant="-new", code_version="0.2.0")
     add("rival", 1, 0.1)
     (group,) = leaderboard(store)
@@ -119,9 +119,9 @@ def test_variants_of_one_model_are_rows_of_their_own(store: Store, add: Add) -> 
         ("rival", (1,)),
     ]
     assert [row.differs for row in group.rows] == [
-        {"code_version": "0.1.0", "model.d_model": None},
-        {"code_version": "0.1.0", "model.d_model": "256"},
-        {"code_version": "0.2.0", "model.d_model": None},
+        {"code_version": "0.1.0", "arguments.d_model": None},
+        {"code_version": "0.1.0", "arguments.d_model": "256"},
+        {"code_version": "0.2.0", "arguments.d_model": None},
         {},
     ]
 

@@ -142,7 +142,7 @@ def trained(
     stages = [{"epochs": len(curve), "learning_rate": {"annealing": "step"}}]
     for seed in (1, 2, 3):
         config = {"seed": seed, "preset": {"schedule": {"stages": stages}}}
-        finish(store, model, seed, level(mean + 0.001 * seed, 0.001), epochs=epochs, config=config)
+        finish(store, model, seed, level(mean + 0.001 * seed, 0.001), epochs=epochs, record=config)
 
 
 def test_an_ensemble_of_members_that_were_still_learning_has_no_place_either(store: Store, make: Any) -> None:
@@ -154,7 +154,7 @@ def test_an_ensemble_of_members_that_were_still_learning_has_no_place_either(sto
                 store.record_epoch(f"{model}-{seed}", make.epoch(number, val_cider=value))
             store.finish(f"{model}-{seed}", make.outcome(0.5))
         config = {"members": [f"{model}-1", f"{model}-2"]}
-        make.run(store, make.outcome(0.6), f"ensemble:{model}:2", kind="stored", config=config)
+        make.run(store, make.outcome(0.6), f"ensemble:{model}:2", kind="ensemble", record=config)
     rows = {row.model: row for row in leaderboard(store)[0].rows}
     rising, flat = rows["ensemble:rising:2"], rows["ensemble:flat:2"]
     assert (rising.still_learning, flat.still_learning, flat.training_end) == (True, False, "finished learning")
@@ -410,7 +410,7 @@ def train(store: Store, model: str, budget: int, mean: float, **rate: float) -> 
             outcome={"costs": {"train_steps": Quantity(504.0 * budget)}},
             variant=f"{budget}{changed}",
             signature={"schedule": ("quick#12" if budget == 1 else f"quick*{budget}#{budget}{budget}") + changed},
-            config={"seed": seed, "preset": {"schedule": schedule}},
+            record={"seed": seed, "preset": {"schedule": schedule}},
         )  # fmt: skip
 
 

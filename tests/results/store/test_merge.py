@@ -55,7 +55,7 @@ def contents(store: Store) -> dict[str, list[dict[str, Any]]]:
 
 def test_captions_are_asked_for_when_either_store_says_so_last(store: Store, other: Store, make: Any) -> None:
     for where, asked in ((store, "1"), (other, "2")):
-        finish(where, make.spec(kind="captions", config={"card": {"asked": asked}}), make.outcome())
+        finish(where, make.spec(kind="captions", record={"card": {"asked": asked}}), make.outcome())
     for one, two in ((store, other), (other, store)):
         merge(one, str(two.url))
         assert reading.one_run(one, "blind-1").card["asked"] == "2"

@@ -39,7 +39,7 @@ def test_round_trip_of_everything(store: Store, make: Any) -> None:
     assert detail.status == "finished"
     assert (detail.model, detail.role, detail.seed, detail.track) == ("blind", "model", 1, "controlled")
     assert (detail.dataset, detail.fingerprint, detail.code_version) == ("scenes", "f" * 16, "0.1.0")
-    assert detail.config == spec.config
+    assert detail.config == spec.record
     assert list(detail.signature.items()) == list(spec.signature.items())
     assert (detail.environment, detail.operators) == (outcome.environment, outcome.operators)
     assert detail.checkpoint == outcome.checkpoint
@@ -156,8 +156,8 @@ def test_what_is_not_finite_is_refused_by_name(store: Store, make: Any, number: 
     for field in ("learning_rate", "train_loss", "val_cider", "seconds", "images_per_second"):
         with pytest.raises(StoreError, match="stage 0, epoch 1"):
             store.record_epoch("blind-1", make.epoch(1, **{field: number}))
-    with pytest.raises(StoreError, match="configuration"):
-        store.plan([make.spec("other", config={"rate": number})])
+    with pytest.raises(StoreError, match="record"):
+        store.plan([make.spec("other", record={"rate": number})])
     assert store.status("blind-1") == "planned"
     assert reading.one_run(store, "blind-1").epochs == []
     assert count(store, Caption) == count(store, Score) == count(store, Cost) == 0
@@ -228,14 +228,14 @@ def test_large_ids_and_every_bit_of_a_score(store: Store, make: Any) -> None:
 
 
 def test_planning_again_renews_what_executing_needs(store: Store, make: Any) -> None:
-    specs = [make.spec(model, execution={"data": "/old"}) for model in ("updown", "blind", "lstm")]
+    specs = [make.spec(model, config={"data": "/old"}) for model in ("updown", "blind", "lstm")]
     store.plan(specs)
     store.finish(specs[0].key, make.outcome())
-    again = [replace(spec, execution={"data": "/new"}, config={"new": 1}) for spec in specs]
+    again = [replace(spec, config={"data": "/new"}, record={"new": 1}) for spec in specs]
     store.plan([*reversed(again), make.spec("aoa")])
-    kept = replace(again[0], config=specs[0].config)
-    assert [store.spec(spec.key) for spec in specs] == [kept, *again[1:]], "a finished run keeps its configuration"
-    assert store.spec("aoa-1").execution is None
+    kept = replace(again[0], record=specs[0].record)
+    assert [store.spec(spec.key) for spec in specs] == [kept, *again[1:]], "a finished run keeps its record"
+    assert store.spec("aoa-1").config is None
     assert store.keys(["planned"]) == ["blind-1", "lstm-1", "aoa-1"], "in planning order"
     assert store.keys(["finished", "failed"]) == ["updown-1"]
     with pytest.raises(StoreError, match="run nothing was never planned"):
@@ -309,7 +309,7 @@ def test_results_stay_and_captions_paths_and_unfinished_runs_go(
 ) -> None:
     config = {"weights": "/secret/folder/weights.pth", "windows": ["C:\\secret\\a.json"], "kept": "relative/name"}
     for seed in (1, 2):
-        add("updown", seed, 0.5 + seed / 10, config=config)
+        add("updown", seed, 0.5 + seed / 10, record=config)
     store.plan([make.spec("aoanet")])
     outcome = make.outcome(0.1, (make.attention(),), checkpoint="/secret/folder/best.safetensors")
     outcome.splits[0].per_image["ROUGE-L"] = {1: 0.5}

@@ -10,8 +10,7 @@ import pytest
 import yaml
 
 from harness.benchmark.context import RunContext
-from harness.benchmark.identity.signature import tuned_field
-from harness.benchmark.rows import plan_runs
+from harness.benchmark.signature import tuned_field
 from harness.benchmark.tune.study import (
     TunedFile,
     TunedModel,
@@ -25,11 +24,13 @@ from harness.benchmark.tune.study import (
 from harness.config.execution import ExecutionConfig
 from harness.config.load import load_preset
 from harness.config.preset import Preset
-from harness.config.tuning import AppliedTuning, Budget, SearchSpace, Tuned, TunedTrial, TunedValues
+from harness.config.run import config_of
+from harness.config.tuning import AppliedTuning, Budget, SearchSpace, Tuned, TunedTrial, TunedValues, tuned_preset
 from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
+from results.records import RunSpec
 from tests.harness.benchmark.kills import PLUGINS, killed_at
-from tests.harness.benchmark.small_runs import quiet, requested
+from tests.harness.benchmark.small_runs import planner, quiet, requested
 from tests.harness.conftest import (
     TINY,
     DrawScenes,
@@ -50,6 +51,12 @@ FEATURES = ("--backbone", "filterbank", "--backbone-option", "grid=2", "--device
 def words(command: str, data: Path, workspace: Path, models: str) -> list[object]:
     options = ("--preset", "smoke", "--data", data, "--workspace", workspace, "--models", models)
     return [command, *options, *FEATURES, *set_options(SETTINGS)]
+
+
+def tuned_values(spec: RunSpec) -> dict[str, Any]:
+    tuned = config_of(spec).made_from.tuned
+    assert tuned is not None
+    return tuned.values.model_dump(exclude_none=True, exclude={"then"})
 
 
 def study_of(workspace: Workspace, model: str) -> optuna.Study:
@@ -141,13 +148,13 @@ def test_only_the_field_of_tuned_runs_is_signed(small: RunContext) -> None:
     models = requested("updown", "transformer_base")
     values = {"updown": TunedValues(learning_rate=4.0, clip_norm=5.0), "transformer_base": TunedValues()}
     tuned = Tuned("3x2#abcdef", values)
-    plain, chosen = (plan_runs(models, 2, small, Workspace(Path()), tuned=each) for each in (None, tuned))
+    plain, chosen = (planner(small, tuned=each).plan(models, 2) for each in (None, tuned))
     for before, after in zip(plain, chosen, strict=True):
         assert after.signature == before.signature | {"tuned": "3x2#abcdef"}
         assert after.key != before.key
-    rates = {spec.model: spec.config["preset"]["schedule"]["stages"][0]["learning_rate"]["peak"] for spec in chosen}
+    rates = {spec.model: config_of(spec).preset.schedule.stages[0].learning_rate.peak for spec in chosen}
     assert rates == {"updown": 0.016, "transformer_base": 0.004}
-    assert {spec.model: spec.config["tuned"] for spec in chosen} == {
+    assert {spec.model: tuned_values(spec) for spec in chosen} == {
         "updown": {"learning_rate": 4.0, "clip_norm": 5.0},
         "transformer_base": {},
     }
@@ -157,10 +164,9 @@ def test_a_run_stores_the_trials_behind_its_values(small: RunContext) -> None:
     trials = (TunedTrial(state="finished", score=0.25), TunedTrial(learning_rate=0.5, clip_norm=0.0, state="pruned"))
     tuned = Tuned("3x2#abcdef", {"updown": TunedValues()}, {"updown": trials})
     [plain], [spec] = (
-        plan_runs(requested("updown"), 1, small, Workspace(Path()), tuned=each)
-        for each in (replace(tuned, trials={}), tuned)
+        planner(small, tuned=each).plan(requested("updown"), 1) for each in (replace(tuned, trials={}), tuned)
     )
-    assert spec.config["tuning"]["trials"] == [
+    assert spec.record["tuning"]["trials"] == [
         {"learning_rate": 0.004, "state": "finished", "score": 0.25},
         {"learning_rate": 0.002, "state": "pruned", "score": None},
     ]
@@ -172,9 +178,7 @@ def test_models_without_tuned_values_are_signed_as_untuned(small: RunContext) ->
         Tuned("3x2#abcdef", {"updown": TunedValues(learning_rate=4.0)}),
         requested("majority", "updown", "m2"),
     )
-    [reference, own, as_ever], [same, _, plain] = (
-        plan_runs(models, 1, small, Workspace(Path()), tuned=each) for each in (tuned, None)
-    )
+    [reference, own, as_ever], [same, _, plain] = (planner(small, tuned=each).plan(models, 1) for each in (tuned, None))
     assert own.signature["tuned"] == "3x2#abcdef"
     assert (reference, as_ever) == (same, plain)
 
@@ -217,7 +221,7 @@ def test_without_optuna_the_command_says_what_to_install(monkeypatch: pytest.Mon
 
 def test_a_model_without_a_finished_study_is_named(small: RunContext, tmp_path: Path) -> None:
     with pytest.raises(BenchError, match=r"no finished tuning .* for updown, m2") as caught:
-        from_workspace(Workspace(tmp_path))(small, requested("updown", "m2"), quiet())
+        from_workspace(Workspace(tmp_path))(planner(small), requested("updown", "m2"), quiet())
     assert caught.value.hint is not None
     assert caught.value.hint.startswith("type: bench tune --models updown,m2 --preset smoke --workspace ")
     assert not list(tmp_path.iterdir()), "asking makes no journal"
@@ -242,7 +246,7 @@ def test_a_file_of_other_conditions_is_refused(small: RunContext, tmp_path: Path
 
     def find(changes: dict[str, Any], *names: str) -> Tuned | None:
         file.write_text(dumped(content, **changes), encoding="utf-8")
-        return from_file(str(file))(small, requested(*names), quiet())
+        return from_file(str(file))(planner(small), requested(*names), quiet())
 
     values = {"updown": TunedValues(dropout_scale=0.2)}
     assert find({}, "updown") == Tuned(content.tuned, values, {"updown": content.models["updown"].trials})
@@ -275,7 +279,7 @@ def test_files_of_the_first_release_are_read(small: RunContext, tmp_path: Path) 
     file = tmp_path / "tuned.yaml"
     changes = {"budget": budget, "tuned": label, "models": {"updown": model}}
     file.write_text(dumped(tuned_file(small), **changes), encoding="utf-8")
-    tuned = from_file(str(file))(small, requested("updown"), quiet())
+    tuned = from_file(str(file))(planner(small), requested("updown"), quiet())
     assert (tuned.label, tuned.values) == (label, {"updown": values})
 
 
@@ -286,18 +290,18 @@ def test_values_of_a_first_stage_are_for_a_schedule_that_goes_on(small: RunConte
     rewards = stage.model_copy(update={"name": "scst", "objective": "self_critical"})
     longer = small.preset.schedule.model_copy(update={"stages": (stage, rewards)})
     context = replace(small, preset=small.preset.model_copy(update={"name": "longer", "schedule": longer}))
-    found = from_file(str(file))(context, requested("updown"), quiet())
+    found = from_file(str(file))(planner(context), requested("updown"), quiet())
     assert found is not None
     assert found.label == f"{tuned_file(small).tuned}:{stage.name}"
     assert found.stages == 1
-    tuned = context.tuned(AppliedTuning(label=found.label, values=found.values["updown"], stages=found.stages))
-    assert [each.dropout_scale for each in tuned.preset.schedule.stages] == [0.2, stage.dropout_scale]
-    assert tuned.signature["tuned"] == found.label
+    [run] = planner(context, tuned=found).plan(requested("updown"), 1)
+    assert [each.dropout_scale for each in config_of(run).preset.schedule.stages] == [0.2, stage.dropout_scale]
+    assert run.signature["tuned"] == found.label
 
     other = longer.model_copy(update={"stages": (stage.model_copy(update={"batch_size": 7}), rewards)})
     context = replace(small, preset=small.preset.model_copy(update={"name": "longer", "schedule": other}))
     with pytest.raises(BenchError, match="other conditions: preset "):
-        from_file(str(file))(context, requested("updown"), quiet())
+        from_file(str(file))(planner(context), requested("updown"), quiet())
 
 
 def test_values_of_one_stage_are_for_it_alone(small: RunContext, tmp_path: Path) -> None:
@@ -309,14 +313,14 @@ def test_values_of_one_stage_are_for_it_alone(small: RunContext, tmp_path: Path)
     changes = {"preset": "quick-scst", "space": space, "models": {"updown": model}}
     label = tuned_field(space, BUDGET, preset)
     file.write_text(dumped(tuned_file(context), **changes, tuned=label), encoding="utf-8")
-    found = from_file(str(file))(context, requested("updown"), quiet())
+    found = from_file(str(file))(planner(context), requested("updown"), quiet())
     assert found is not None
     assert (found.label, found.stages) == (label, "scst")
-    [spec] = plan_runs(requested("updown"), 1, context, Workspace(Path()), tuned=found)
-    peaks = [stage["learning_rate"]["peak"] for stage in spec.config["preset"]["schedule"]["stages"]]
+    [spec] = planner(context, tuned=found).plan(requested("updown"), 1)
+    peaks = [stage["learning_rate"]["peak"] for stage in (spec.config or {})["preset"]["schedule"]["stages"]]
     first, second = (stage.learning_rate.peak for stage in preset.schedule.stages)
     assert peaks == [first, 3 * second]
-    assert spec.config["tuning"]["trials"][0]["learning_rate"] == 3 * second
+    assert spec.record["tuning"]["trials"][0]["learning_rate"] == 3 * second
 
 
 def test_a_second_file_is_for_a_later_stage(small: RunContext, tmp_path: Path) -> None:
@@ -332,13 +336,13 @@ def test_a_second_file_is_for_a_later_stage(small: RunContext, tmp_path: Path) -
 
     def found(*stages: str) -> Tuned | None:
         finders = [from_file(str(files[name])) for name in stages]
-        return one_after_other(*finders)(context, requested("updown"), quiet())
+        return one_after_other(*finders)(planner(context), requested("updown"), quiet())
 
     tuned = found("xe", "scst")
     assert tuned is not None
     assert tuned.label == ",".join(labels)
-    [spec] = plan_runs(requested("updown"), 1, context, Workspace(Path()), tuned=tuned)
-    peaks = [stage["learning_rate"]["peak"] for stage in spec.config["preset"]["schedule"]["stages"]]
+    [spec] = planner(context, tuned=tuned).plan(requested("updown"), 1)
+    peaks = [stage["learning_rate"]["peak"] for stage in (spec.config or {})["preset"]["schedule"]["stages"]]
     assert peaks == [2 * own[0], 3 * own[1]]
     applied = AppliedTuning(label=tuned.label, values=tuned.values["updown"], stages=tuned.stages)
     assert AppliedTuning.model_validate_json(applied.model_dump_json()) == applied, "as a row keeps it"
@@ -355,15 +359,14 @@ def test_values_are_for_the_searched_stages_at_any_length(small: RunContext, tmp
     longer = [f"{at}epochs=7", f"{at}validate_every=2"]
 
     def find(preset: Preset) -> Tuned | None:
-        return from_file(str(file))(replace(small, preset=preset), requested("updown"), quiet())
+        return from_file(str(file))(planner(replace(small, preset=preset)), requested("updown"), quiet())
 
     found = find(load_preset("smoke", tuple(longer)))
     assert found == find(plain.preset)
     assert found is not None
     assert (found.label, found.stages) == (tuned_file(plain).tuned, None)
     applied = AppliedTuning(label=found.label, values=found.values["updown"], stages=found.stages)
-    tuned = replace(small, preset=load_preset("smoke", tuple(longer))).tuned(applied)
-    [stage] = tuned.preset.schedule.stages
+    [stage] = tuned_preset(load_preset("smoke", tuple(longer)), applied.values, applied.stages).schedule.stages
     assert (stage.epochs, stage.validate_every, stage.dropout_scale) == (7, 2, 0.2)
     for change in ("clip_norm=3", "learning_rate.peak=0.5", "learning_rate.floor=0.5", "batch_size=3"):
         with pytest.raises(BenchError, match="other conditions: preset "):

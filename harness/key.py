@@ -1,4 +1,7 @@
-"""Digests of Python sources that change with what they do, and not with a comment, a docstring or their layout."""
+"""A run's key: a digest of its configuration, of what it reads, and of the code that makes it.
+
+Digests of sources change with what these do, and not with a comment, a docstring or their layout.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,28 @@ import ast
 import hashlib
 import importlib
 import inspect
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import harness
 import zoo
+from harness.config.run import RunConfig, TrainedRun
 from harness.utils.errors import BenchError
 from harness.utils.hashing import digest
 from harness.utils.plugins import Plugin, loaded_plugins
-from zoo.registry import ModelCard
+from results.records import CodeRecord, without_code, without_names
+from zoo import ModelCard, list_models, model_card
+
+RESULTS_REVISION: Final = 6
+"""Raised by hand with every change of the harness after which the same settings may give other captions or scores.
+
+Finished runs of the same revision are re-used. `bench regress` shows most changes that raise it.
+"""
 
 _ROOT = Path(harness.__file__).resolve().parent.parent
 _HARNESS, _ZOO = Path(harness.__file__).resolve().parent, Path(zoo.__file__).resolve().parent
@@ -26,6 +39,105 @@ _NOT_MODELS = {"zoo", "zoo.registry", "zoo.errors"}
 _LENGTH = 8
 
 Files = dict[str, str]
+
+
+def run_key(config: RunConfig, signature: Mapping[str, str], code: CodeRecord) -> str:
+    """The key of a run, which is a folder's name too."""
+    # A file's number is its place in the command: the same file is the same run.
+    seed = 0 if config.kind == "captions" else config.seed
+    whole = {**identity(config, signature), "code": {"model": code.model, "revision": code.revision}}
+    return f"{key_name(config.model)}-s{seed}-{digest(whole, 10)}"
+
+
+def identity(config: RunConfig, signature: Mapping[str, str]) -> dict[str, Any]:
+    """All that a run's scores depend on but its code, and all that separates tables.
+
+    They are its settings, and the digests of the signature: of data, features, vocabulary, graphs, published weights.
+    """
+    settings = config.in_key()
+    if config.kind == "trained" and config.weights is None:
+        settings["arguments"] = built_with(config.model, config.arguments)
+    conditions = without_names(without_code(signature))
+    seed = 0 if config.kind == "captions" else config.seed
+    return {"kind": config.kind, "model": config.model, "seed": seed, "settings": settings, "conditions": conditions}
+
+
+_NOT_OF_A_STAGE: Final = frozenset(
+    {"schedule", "reward", "tuned", "size", "beam", "lenpen", "nrefs", "tok", "df", "v", "rev"}
+)
+"""Fields of the signature that say nothing of a single stage, or that its settings and its code say."""
+
+
+def training_reads(
+    config: TrainedRun, signature: Mapping[str, str], code: CodeRecord, trained_as: Mapping[str, Any]
+) -> dict[str, Any]:
+    """All that training reads besides the stages of its schedule; `trained_as` says on how many devices, and how."""
+    arguments = config.arguments if config.weights else built_with(config.model, config.arguments)
+    preset = config.preset
+    return {
+        "model": config.model,
+        "seed": config.seed,
+        "arguments": arguments,
+        "weights": config.weights,
+        "max_len": preset.size.get("max_len"),
+        "features": config.features.in_key(),
+        "vocabulary": preset.vocabulary.model_dump(mode="json"),
+        "recipe": preset.in_key().get("recipe"),
+        "conditions": {name: value for name, value in signature.items() if name not in _NOT_OF_A_STAGE},
+        "trained_as": dict(trained_as),
+        "code": {"model": code.model, "revision": code.revision},
+    }
+
+
+def built_with(model: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """All arguments that a model is built with; for a model that is a part of it, those of its card too."""
+    complete = {**model_card(model).arguments, **arguments}
+    return {**complete, **{f"{name} built with": dict(card.arguments) for name, card in _parts(complete).items()}}
+
+
+def key_name(model: str) -> str:
+    """How the keys of a model's runs begin; the name of a folder."""
+    return re.sub(r"[^\w.@+-]", ".", model)
+
+
+def code_of(own: Files) -> CodeRecord:
+    """The code of a model's files, of every loaded plug-in, which may change any score, and of the harness."""
+    found, shared = dict(own), _harness()
+    for plugin, files in plugin_files().items():
+        found |= {name if found.get(name, said) == said else f"{plugin}: {name}": said for name, said in files.items()}
+    return CodeRecord(files_digest(found) if found else None, shared.harness, shared.revision, shared.files | found)
+
+
+@cache
+def _harness() -> CodeRecord:
+    files = harness_files()
+    return CodeRecord(None, files_digest(files), str(RESULTS_REVISION), files)
+
+
+def code_of_hub() -> CodeRecord:
+    """The code of a checkpoint of transformers' own interface: the release of that library, and the harness."""
+    return code_of({"transformers": version("transformers")})
+
+
+def code_of_model(model: str, arguments: Mapping[str, Any]) -> CodeRecord:
+    """The code of a model built with these arguments, and of the harness."""
+    return code_of(_files(model, arguments))
+
+
+def model_sources(model: str, arguments: Mapping[str, Any]) -> str:
+    """A digest of the same sources as they are, refactored or not: for what need not outlive an edit."""
+    return files_digest(code_of(_files(model, arguments)).files)
+
+
+def _files(model: str, arguments: Mapping[str, Any]) -> Files:
+    card = model_card(model)
+    return model_files([card, *_parts({**card.arguments, **arguments}).values()])
+
+
+def _parts(arguments: Mapping[str, Any]) -> dict[str, ModelCard]:
+    """Registered models that arguments name, by the argument: parts that a model creates."""
+    known = set(list_models())
+    return {name: model_card(value) for name, value in arguments.items() if isinstance(value, str) and value in known}
 
 
 def model_files(cards: Iterable[ModelCard]) -> Files:

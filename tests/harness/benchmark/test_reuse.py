@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from harness.benchmark.identity.reuse import settle
+from harness.benchmark.reuse import reuse_finished_runs
+from harness.config.load import load_preset
+from harness.config.run import MadeFrom, TrainedRun
 from results import DatasetRecord, Outcome, Quantity, RunSpec, SplitResult, Store
 from results.records import CodeRecord
 from results.runs.leaderboard import leaderboard
@@ -24,9 +26,15 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 def cell(key: str = "mine-s0-a", code: CodeRecord | None = CODE, **changes: Any) -> RunSpec:
-    config = {"arguments": {"d_model": 8}, "preset": {"name": "quick", "latency_repeats": 10}, "settings": "same"}
+    made_from = MadeFrom(preset="quick", digest=None, schedule="quick", size="quick")
+    seed, model = changes.get("seed", 0), "updown"
+    run = TrainedRun(model=model, seed=seed, arguments={"d_model": 8}, preset=load_preset("quick"), made_from=made_from)
     signature = {"nrefs": "5", "rev": code.revision, "v": "0.3.0"} if code else {"nrefs": "5", "v": "0.2.0"}
-    plain = RunSpec(key, "mine", "model", 0, "controlled", "f" * 16, config, signature, signature["v"], code)
+    config = run.model_dump(mode="json")
+    plain = RunSpec(
+        key, model, "model", 0, "controlled", "f" * 16, {}, signature,
+        config=config, code_version=signature["v"], code=code,
+    )  # fmt: skip
     return replace(plain, **changes)
 
 
@@ -38,7 +46,7 @@ def finish(store: Store, made: RunSpec) -> None:
 
 
 def settled(store: Store, planned: RunSpec, *, accept: bool = False, rerun: bool = False) -> tuple[str, list[str]]:
-    [found], notes = settle([planned], store, accept=accept, rerun=rerun)
+    [found], notes = reuse_finished_runs([planned], store, accept=accept, rerun=rerun)
     return found.key, notes
 
 
@@ -94,7 +102,8 @@ def test_other_settings_are_not_taken_for_the_same(store: Store) -> None:
     finish(store, cell())
     other = cell("mine-s0-d", replace(CODE, model="m2"))
     for changed in (
-        replace(other, config={**other.config, "settings": "others"}),
+        replace(other, config={**(other.config or {}), "arguments": {"d_model": 16}}),
+        replace(other, signature=other.signature | {"nrefs": "4"}),
         replace(other, seed=1),
         replace(other, model="yours"),
     ):

@@ -11,14 +11,15 @@ import torch
 from pydantic import BaseModel, ValidationError
 
 from harness.benchmark.context import open_context
-from harness.benchmark.identity.run_key import FEATURES_NOT_IN_KEY, built_with, code_of_model, identify
 from harness.benchmark.plan import Request
-from harness.benchmark.rows import plan_runs, resolve_models
-from harness.benchmark.run_config import Opening
-from harness.config.features import FeatureConfig
+from harness.benchmark.plan_runs import Planner
+from harness.benchmark.rows import resolve_models
+from harness.config.features import FEATURES_NOT_IN_KEY, FeatureConfig
 from harness.config.load import load_preset
-from harness.config.preset import NOT_IN_KEY, Preset
+from harness.config.preset import NOT_IN_KEY, NOT_SCORED, Preset
+from harness.config.run import Conditions, MadeFrom, RunData, RunFiles, TrainedRun
 from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
+from harness.key import built_with, code_of_model, identity, run_key
 from harness.metrics.signature import EvaluationSettings, run_fields
 from harness.utils.progress import silent
 from harness.utils.workspace import Workspace
@@ -178,9 +179,10 @@ def planner(tmp_path_factory: pytest.TempPathFactory) -> Any:
     workspace.create()
 
     def plan(preset: Preset, features: FeatureConfig, sees: str = "none") -> RunSpec:
-        opening = Opening(data=str(data), preset=preset, features=features, sees={MODEL: sees})  # type: ignore[dict-item]
-        context = open_context(opening, workspace, silent())
-        [spec] = plan_runs(resolve_models([MODEL], workspace), 1, context, workspace)
+        described = RunData.model_validate({"sees": (sees,)})
+        conditions = Conditions.of_inputs(str(data), None, features, described=described, preset=preset)
+        context = open_context(conditions, workspace, silent())
+        [spec] = Planner(conditions, context, workspace).plan(resolve_models([MODEL], workspace), 1)
         return spec
 
     return plan
@@ -199,9 +201,12 @@ def test_every_setting_of_a_preset_is_in_key_and_signature(planner: Any) -> None
         if leaf.path == "recipe.models":  # the model must stay one of the recipe's
             leaf = replace(leaf, changed=_with(original, ["recipe", "models"], (MODEL, "x")))
         cell = planner(leaf.changed, FeatureConfig())
-        excepted = [path for path in NOT_IN_KEY if leaf.path == path or leaf.path.startswith(path + ".")]
-        assert (cell.key == plain.key) == bool(excepted), f"{leaf.path}: is it in the run key?"
-        assert (signed(cell) == signed(plain)) == bool(excepted), f"{leaf.path}: is it signed?"
+        unkeyed, unsigned = (
+            any(leaf.path == path or leaf.path.startswith(path + ".") for path in paths)
+            for paths in (NOT_IN_KEY, NOT_SCORED)
+        )
+        assert (cell.key == plain.key) == unkeyed, f"{leaf.path}: is it in the run key?"
+        assert (signed(cell) == signed(plain)) == unsigned, f"{leaf.path}: is it signed?"
     stale = [path for path in NOT_IN_KEY if not any(leaf == path or leaf.startswith(path + ".") for leaf in seen)]
     assert not stale, "exceptions that are no settings any more"
     assert len(seen) > 80
@@ -253,24 +258,36 @@ def test_evaluation_settings_are_signed_unless_they_add_a_metric() -> None:
         assert (run_fields(changed) == run_fields(plain)) == (field.name in {"meteor", "spice"}), field.name
 
 
-def test_the_key_has_model_seed_signature_and_code() -> None:
-    settings, signature = {"a": 1}, {"beam": "3", "v": "0.3.0", "rev": "1"}
-    plain = identify("cgru", 0, settings, signature, CODE)
-    assert identify("cgru", 0, settings, signature | {"v": "9.9.9"}, CODE) == plain, "a release alone changes nothing"
-    for other in (
-        identify("updown", 0, settings, signature, CODE),
-        identify("cgru", 1, settings, signature, CODE),
-        identify("cgru", 0, {"a": 2}, signature, CODE),
-        identify("cgru", 0, settings, signature | {"beam": "5"}, CODE),
+def test_the_key_has_model_seed_settings_content_and_code() -> None:
+    signature = {"beam": "3", "size": "quick#1", "v": "0.3.0", "rev": "1"}
+    made_from = MadeFrom(preset="quick", digest=None, schedule="quick#2", size="quick#1")
+    plain = TrainedRun(model="cgru", preset=load_preset("quick"), made_from=made_from)
+    key = run_key(plain, signature, CODE)
+    other_preset = load_preset("quick", ("schedule.stages.0.epochs=3",))
+    for changed in (
+        plain.model_copy(update={"model": "updown"}),
+        plain.model_copy(update={"seed": 1}),
+        plain.model_copy(update={"arguments": {"d_model": 8}}),
+        plain.model_copy(update={"preset": other_preset}),
     ):
-        assert other[0] != plain[0]
-        assert other[1] != plain[1]
+        assert run_key(changed, signature, CODE) != key
+        assert identity(changed, signature) != identity(plain, signature)
+    assert run_key(plain, signature | {"beam": "5"}, CODE) != key
     for code in (replace(CODE, model="cccc"), replace(CODE, revision="2")):
-        other = identify("cgru", 0, settings, signature, code)
-        assert other[0] != plain[0]
-        assert other[1] == plain[1], "the settings are the same, whatever code"
-    harness = identify("cgru", 0, settings, signature, replace(CODE, harness="dddd", files={"a.py": "eeee"}))
-    assert harness == plain, "the results revision speaks for the harness"
+        assert run_key(plain, signature, code) != key
+    same = {
+        "made_from": made_from.model_copy(
+            update={"preset": "mine", "budget": 2, "deviations": ("size.d_model: 1 → 2",)}
+        ),
+        "files": RunFiles(data="/elsewhere"),
+        "execution": replace(plain.execution, jobs=4, device="cuda"),
+    }
+    for name, value in same.items():
+        assert run_key(plain.model_copy(update={name: value}), signature, CODE) == key, name
+    assert run_key(plain, signature | {"v": "9.9.9", "size": "mine#1"}, CODE) == key
+    assert run_key(plain, signature | {"tuned": "3x2#1"}, CODE) != key, "it separates tables"
+    harness = replace(CODE, harness="dddd", files={"a.py": "eeee"})
+    assert run_key(plain, signature, harness) == key, "the results revision speaks for the harness"
 
 
 def test_arguments_of_cards_are_in_the_key_those_of_parts_too() -> None:

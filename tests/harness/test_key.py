@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.benchmark.identity.sources import harness_files, model_files, tree_digest
+from harness.key import harness_files, model_files, tree_digest
 from harness.utils.errors import BenchError
 from harness.utils.plugins import load_plugin
 from tests.harness.conftest import own_registry

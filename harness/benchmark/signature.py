@@ -4,15 +4,16 @@ Rows whose signatures differ are never ranked together. Model and seed are not p
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import harness
-from harness.benchmark.identity.run_key import keyed_preset
-from harness.config.preset import Decoding, Preset
+from harness.config.preset import NOT_SCORED, Decoding, Preset
 from harness.config.schedule import Schedule
 from harness.config.tuning import Budget, SearchSpace
 from harness.data.dataset import Dataset, Sample
 from harness.data.vocabularies import SubwordVocabulary
 from harness.data.vocabulary import Vocabulary
+from harness.key import RESULTS_REVISION
 from harness.metrics.signature import EvaluationSettings, run_fields
 from harness.utils.hashing import digest
 from zoo.registry import NOT_DOCUMENTED, Pretraining
@@ -52,50 +53,49 @@ def vocabulary_field(vocabulary: Vocabulary, min_count: int) -> str:
     return f"{vocabulary.preparation},{merges}min{min_count}#{vocabulary.digest()[:6]}"
 
 
-def model_signature(
-    preset: Preset,
-    *,
-    data: str,
-    nrefs: str,
-    evaluation: EvaluationSettings,
-    features: str,
-    vocabulary: str,
-    precision: str,
-    revision: str,
-    sentences: str | None = None,
-) -> dict[str, str]:
-    """The signature of a trained model, in display order; in the paper track with every setting of the recipe.
+@dataclass(frozen=True, slots=True)
+class DataFields:
+    """What signatures say of opened data, most of it with a digest.
 
-    `revision` is that of the results; `sentences` says where the scene graphs of captions are from that a stage learns
-    from, if any does.
+    `sentences` says where the scene graphs of captions are from that a stage learns from, if any does.
     """
+
+    data: str
+    nrefs: str
+    features: str
+    vocabulary: str
+    sentences: str | None = None
+
+
+def model_signature(preset: Preset, fields: DataFields, *, precision: str) -> dict[str, str]:
+    """The signature of a trained model, in display order; in the paper track with every setting of the recipe."""
     recipe = preset.recipe
     # Most of all whether the end token is a part of what is rewarded.
     rewards = ",".join(dict.fromkeys(filter(None, (stage.reward_signature() for stage in preset.schedule.stages))))
     return {
-        "data": data,
-        "nrefs": nrefs,
-        **run_fields(evaluation),
+        "data": fields.data,
+        "nrefs": fields.nrefs,
+        **run_fields(EvaluationSettings()),
         "beam": str(preset.decoding.beam_size),
         "maxlen": str(preset.decoding.max_len),
         "lenpen": f"{preset.decoding.length_penalty:g}",
-        "feat": features,
-        "vocab": vocabulary,
+        "feat": fields.features,
+        "vocab": fields.vocabulary,
         "trainlen": str(preset.vocabulary.max_len),
         **training_fields(preset),
         **({"reward": rewards} if rewards else {}),
-        **({} if sentences is None else {"sentences": sentences}),
+        **({} if fields.sentences is None else {"sentences": fields.sentences}),
         "prec": precision,
         "track": "controlled" if recipe is None else "paper",
         **({} if recipe is None else {"recipe": ",".join(preset.paper_deviations()) or "as-usual"}),
-        "rev": revision,
+        "rev": str(RESULTS_REVISION),
         "v": harness.__version__,
     }
 
 
 def training_fields(preset: Preset) -> dict[str, str]:
     """The fields that say what is trained and for how long, on any data."""
-    return {"size": _size(preset), "schedule": schedule_field(preset.schedule)}
+    return {"size": size_field(preset), "schedule": schedule_field(preset.schedule)}
 
 
 def schedule_field(schedule: Schedule) -> str:
@@ -104,7 +104,7 @@ def schedule_field(schedule: Schedule) -> str:
     return f"{schedule.name}{budget}#{digest(schedule.model_dump(mode='json', exclude={'name', 'summary'}), 6)}"
 
 
-def _size(preset: Preset) -> str:
+def size_field(preset: Preset) -> str:
     """What is equal in the sizes of all models: settings of the preset, whatever width each model needs for them."""
     if preset.parameters is None:
         return f"{preset.name}#{digest([preset.size, preset.small_models], 6)}"
@@ -119,7 +119,7 @@ def tuned_field(space: SearchSpace, budget: Budget, preset: Preset) -> str:
     After a colon the one stage that was searched, where it was one alone. Files of captionbench 1 may have finalists by
     further seeds.
     """
-    searched = [space.model_dump(mode="json"), budget.model_dump(mode="json"), keyed_preset(preset)]
+    searched = [space.model_dump(mode="json"), budget.model_dump(mode="json"), preset.dump_without(NOT_SCORED)]
     finals = f"+{budget.finalists}x{budget.seeds}" if budget.finalists else ""
     stage = f":{space.stage}" if space.stage else ""
     return f"{budget.trials}x{budget.updates}{finals}#{digest(searched, 6)}{stage}"

@@ -4,11 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from harness.config.run import config_of
+from harness.key import identity
 from harness.utils.errors import BenchError
+from harness.utils.hashing import canonical_json
 from results.records import RunSpec
 from results.runs.leaderboard import rows_of
 from results.runs.reading import finished, one_run
-from results.runs.run import Run
 from results.runs.spreads import versions
 from results.store.store import Store
 
@@ -16,33 +18,50 @@ _FILES_NAMED = 3
 _RUNS_NAMED = 4
 
 
-def settle(specs: Sequence[RunSpec], store: Store, *, accept: bool, rerun: bool) -> tuple[list[RunSpec], list[str]]:
+def reuse_finished_runs(
+    specs: Sequence[RunSpec], store: Store, *, accept: bool, rerun: bool
+) -> tuple[list[RunSpec], list[str]]:
     """The runs to execute, and notes on finished runs that other code made, which are re-used if `accept`."""
-    stored = sorted(finished(store), key=lambda run: run.ended)
-    by_key = {run.key: run for run in stored}
+    stored: dict[object, list[RunSpec]] = {}
+    for finished_run in store.finished_specs():
+        stored.setdefault(_what_is_run(finished_run), []).append(finished_run)
     settled: list[RunSpec] = []
     said: dict[str, list[str]] = {}
     for spec in specs:
-        own, what_is_run = by_key.get(spec.key), (spec.model, spec.role, spec.seed, spec.dataset)
-        alike = [run for run in stored if (run.model, run.role, run.seed, run.fingerprint) == what_is_run]
-        alike = [run for run in alike if run.config.get("settings") == spec.config["settings"]]
-        # The last run of the same sources of the model, or else the last.
-        of_sources = [run for run in alike if run.code and spec.code and run.code.model == spec.code.model]
-        twin = own or next(reversed(of_sources or alike), None)
+        alike = [run for run in stored.get(_what_is_run(spec), ()) if run.config is not None]
+        own = next((other for other in alike if other.key == spec.key), None)
+        twin = own
+        if twin is None and alike:
+            whole = _identity(spec)
+            alike = [other for other in alike if _identity(other) == whole]
+            # The last run of the same sources of the model, or else the last.
+            of_sources = [other for other in alike if other.code and spec.code and other.code.model == spec.code.model]
+            twin = next(reversed(of_sources or alike), None)
         what = None if twin is None or rerun else _difference(twin, spec)
+        if what is None and twin is not None and own is None and not rerun:  # of another way to make keys
+            what = f"the finished run is of captionbench {twin.code_version}"
         if twin is not None and what is not None:
             if own is not None:
                 text = f"re-used although {what}; --reuse none makes it anew"
             elif accept:
                 text = f"re-used, made by other code: {what}"
-                config = spec.config if spec.kind == "captions" else twin.config
-                spec = replace(spec, key=twin.key, config=config, signature=twin.signature)
+                record = spec.record if spec.kind == "captions" else twin.record
+                spec = replace(spec, key=twin.key, record=record, signature=twin.signature)
                 spec = replace(spec, code=twin.code, code_version=twin.code_version)
             else:
                 text = f"new, because {what}; the older run stays, --reuse any re-uses it"
             said.setdefault(text, []).append(spec.model + (f" seed {spec.seed}" if spec.seed else ""))
         settled.append(spec)
     return settled, [f"{_listed(names, _RUNS_NAMED)}: {text}" for text, names in said.items()]
+
+
+def _what_is_run(spec: RunSpec) -> object:
+    return spec.model, spec.role, spec.seed, spec.dataset
+
+
+def _identity(spec: RunSpec) -> str:
+    """All that a run's scores depend on but its code."""
+    return canonical_json(identity(config_of(spec), spec.signature))
 
 
 def check_versions(key: str, store: Store, environment: Mapping[str, Any]) -> None:
@@ -62,7 +81,7 @@ def check_versions(key: str, store: Store, environment: Mapping[str, Any]) -> No
         )
 
 
-def _difference(run: Run, spec: RunSpec) -> str | None:
+def _difference(run: RunSpec, spec: RunSpec) -> str | None:
     """In what the code of a finished run differs from that which would make it now; None where it does not."""
     assert spec.code is not None
     if run.code is None:

@@ -1,1 +1,0 @@
-"""The identity of a run: its settings, its code and the conditions of its scores."""

@@ -1,0 +1,72 @@
+"""One run by its configuration alone, as `bench db show` printed it, perhaps on another machine."""
+
+from pathlib import Path
+
+from harness.benchmark.plan_runs import describe, describe_members, make_spec, record_of, record_of_members
+from harness.benchmark.reuse import reuse_finished_runs
+from harness.benchmark.scoring import add_facts
+from harness.benchmark.work import Ended, Services, Work
+from harness.config.run import EnsembleRun, RunConfig
+from harness.utils.errors import BenchError
+from harness.utils.progress import Reporter
+from harness.utils.workspace import Workspace
+from results.records import RunSpec
+
+
+def run_one(
+    config: RunConfig,
+    file: Path,
+    workspace: Workspace,
+    reporter: Reporter,
+    *,
+    accept: bool = False,
+    rerun: bool = False,
+) -> dict[str, Ended]:
+    """Execute the run of a configuration; gives how it ended, by its key.
+
+    Args:
+        file: that the configuration was read from, for messages.
+        accept: re-use a finished run that other code made.
+        rerun: train it again though it is finished.
+
+    Raises:
+        BenchError: the data are other ones than the configuration names, or an ensemble's members are not here.
+    """
+    workspace.create()
+    with Services(workspace, reporter, config.execution.plugins) as services:
+        store = services.store
+        context = services.context(config)
+        name = context.data.fields.data
+        if name != config.data.name:
+            raise BenchError(
+                f"{file}: the run is on the data {config.data.name}, and here are {name}",
+                "name the same data: --set files.data=FOLDER --set files.images=FOLDER",
+            )
+        with reporter.step("Planning the run"):
+            store.record_dataset(context.data.record(name))
+            if isinstance(config, EnsembleRun):
+                members = _members(config, services)
+                spec = make_spec(config, *describe_members(members), record_of_members(config.model, members))
+            else:
+                signature, code = describe(config, context, workspace)
+                spec = make_spec(config, signature, code, record_of(config, context, workspace))
+            [spec], notes = reuse_finished_runs([spec], store, accept=accept, rerun=rerun)
+            store.plan([spec])
+        for note in notes:
+            reporter.note(note)
+        reporter.log(f"{spec.model} seed {spec.seed}: {spec.key}")
+        ended = Work(workspace, rerun, services)(spec.key)
+        if ended in {"finished", "reused"}:
+            with reporter.step("Judging the facts that captions state"):
+                add_facts([spec], context.data, store, reporter)
+        return {spec.key: ended}
+
+
+def _members(config: EnsembleRun, services: Services) -> list[RunSpec]:
+    unknown = [key for key in config.members if services.store.status(key) is None]
+    if unknown:
+        raise BenchError(
+            f"{config.model}: {len(unknown)} of its members are not in this workspace: {', '.join(unknown[:4])}",
+            "execute them first, or bring them in: bench db merge, and the folders of their runs",
+        )
+    return [services.store.spec(key) for key in config.members]

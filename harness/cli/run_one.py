@@ -1,0 +1,74 @@
+"""`bench run RUN.yaml`: the configuration of one run, of which files and execution alone may be changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import typer
+
+from harness.cli.experiments import typed_options
+from harness.utils.errors import BenchError
+from harness.utils.files import absolute, expanded, shortened
+from harness.utils.yaml_value import parse_yaml_value
+
+if TYPE_CHECKING:
+    from harness.config.run import RunConfig
+
+_EXECUTION: Final = {"device": "device", "devices": "devices", "log": "log"}
+"""By option, the field of a run's execution that it sets."""
+_USED: Final = {"file", "change", "plugin", "workspace", "db", "reuse", *_EXECUTION}
+
+
+def read_run(context: typer.Context, file: Path, content: dict[str, Any]) -> RunConfig:
+    """The run of a file's content, with the options that were typed; loads plug-ins.
+
+    BenchError for options that would make it another run, and for plug-ins that were not typed.
+    """
+    typed = typed_options(context)
+    if other := sorted(typed.keys() - _USED):
+        option = f"--{other[0].replace('_', '-')}"
+        raise BenchError(
+            f"{option}: {file} is the configuration of one run, of which it would make another",
+            "leave it out; --set files.NAME=PATH, --set execution.NAME=VALUE, --device and --plugin may be typed",
+        )
+    execution = {**content.get("execution", {})}
+    if "device" in typed or "cuda" in str(execution.get("device")):
+        from harness.benchmark.plan import choose_device
+
+        execution["device"] = str(choose_device(typed.get("device", "auto")))
+    execution |= {field: typed[option] for option, field in _EXECUTION.items() if option in typed and field != "device"}
+    files = {name: _beside(file, value) for name, value in content.get("files", {}).items()}
+    for change in typed.get("change") or ():
+        name, equals, text = change.partition("=")
+        part, _, field = name.partition(".")
+        if not equals or part not in {"files", "execution"} or not field:
+            raise BenchError(
+                f"--set {shortened(change)}: of the configuration of a run, files and execution alone may be changed",
+                "write for example --set files.data=/data/flickr8k",
+            )
+        if part == "files":
+            files[field] = str(absolute(expanded(text))) if text != "scenes" else text
+        else:
+            execution[field] = parse_yaml_value(change, text)
+
+    from harness.config.run import parse_run
+    from harness.key import plugin_digests
+    from harness.utils.plugins import absolute_plugins, load_plugins
+
+    plugins = tuple(typed.get("plugin") or ())
+    load_plugins(plugins)
+    if (wanted := execution.get("plugins")) and not plugins:
+        raise BenchError(
+            f"{file}: the run was made with plug-ins, whose code is never run unasked: {', '.join(wanted)}",
+            f"type them: --plugin {wanted[0]}",
+        )
+    execution |= {"plugins": absolute_plugins(plugins), "digests": plugin_digests(), "jobs": 1}
+    return parse_run({**content, "files": files, "execution": execution}, str(file))
+
+
+def _beside(file: Path, value: Any) -> Any:
+    """A path of the file's own, which counts from its folder."""
+    if not isinstance(value, str) or value == "scenes":
+        return value
+    return str(file.absolute().parent / expanded(value))

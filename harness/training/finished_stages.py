@@ -1,0 +1,117 @@
+"""Finished stages of training, kept by all that training up to their ends has read.
+
+A self-critical run begins with the cross-entropy of the same seed, whichever run trained it, and a run that differs in
+its decoding alone trains nothing. A stage begins from weights and fresh random numbers alone, so that what follows is,
+on the same machine, bit for bit what it is when the stages before are trained again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from harness.config.schedule import Stage
+from harness.training.checkpoint import is_whole
+from harness.training.trainer import TrainState
+from harness.utils.atomic import write_text
+from harness.utils.hashing import digest
+from results.records import EpochRecord
+
+WEIGHTS: Final = "best.safetensors"
+STATE: Final = "stage.json"
+
+
+@dataclass(frozen=True)
+class FinishedStage:
+    """Some first stages of a schedule, as a run left them.
+
+    Attributes:
+        count: how many stages.
+        state: where training stood at their end.
+        epochs: what it told of each epoch; their stages are counted within the schedule that trained them.
+        made_by: the key of the run.
+        machine: the processor or GPU that they were trained on.
+    """
+
+    count: int
+    weights: Path
+    state: TrainState
+    epochs: tuple[EpochRecord, ...]
+    made_by: str
+    machine: str
+
+
+@dataclass(frozen=True)
+class FinishedStages:
+    """The finished stages of a workspace that one training may begin with, and where it keeps its own.
+
+    Attributes:
+        folder: of the workspace.
+        reads: all that training reads but the stages: arguments, data, seed, precision, devices, code.
+        run: the key of the run that trains.
+        machine: the processor or GPU that it trains on.
+        recorded: gives the epochs of the run that are stored.
+        take: whether the training may begin with kept ones.
+    """
+
+    folder: Path
+    reads: Mapping[str, Any]
+    run: str
+    machine: str
+    recorded: Callable[[], Sequence[EpochRecord]]
+    take: bool = True
+
+    def longest(self, stages: Sequence[Stage]) -> FinishedStage | None:
+        """The longest beginning of a schedule that is kept; None where there is none that can be read."""
+        for count in range(len(stages), 0, -1):
+            folder = self.folder / self._key(stages[:count])
+            if (folder / STATE).is_file() and is_whole(folder / WEIGHTS):
+                return _read(folder, count)
+        return None
+
+    def keep(self, stages: Sequence[Stage], weights: Path, state: TrainState, epochs: Sequence[EpochRecord]) -> None:
+        """Keep the best weights of the last of these stages, by a hard link where the disk has them."""
+        folder = self.folder / self._key(stages)
+        if folder.exists():
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        unfinished = Path(tempfile.mkdtemp(prefix=".", dir=self.folder))
+        try:
+            try:
+                os.link(weights, unfinished / WEIGHTS)
+            except OSError:
+                shutil.copyfile(weights, unfinished / WEIGHTS)
+            content = {
+                "made_by": self.run,
+                "machine": self.machine,
+                "state": asdict(state),
+                "epochs": [asdict(epoch) for epoch in epochs],
+            }
+            write_text(unfinished / STATE, json.dumps(content))
+            unfinished.rename(folder)
+        except OSError:
+            if not folder.exists():  # else another run was faster
+                raise
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)
+
+    def _key(self, stages: Sequence[Stage]) -> str:
+        return digest({**self.reads, "stages": [stage.model_dump(mode="json") for stage in stages]}, 20)
+
+
+def _read(folder: Path, count: int) -> FinishedStage:
+    content = json.loads((folder / STATE).read_text(encoding="utf-8"))
+    return FinishedStage(
+        count=count,
+        weights=folder / WEIGHTS,
+        state=TrainState(**content["state"]),
+        epochs=tuple(EpochRecord(**epoch) for epoch in content["epochs"]),
+        made_by=content["made_by"],
+        machine=content["machine"],
+    )
