@@ -4,11 +4,12 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import torch
+from torch import Tensor
 
 from harness.benchmark.saved_model import SavedModel
 from harness.config.features import FeatureConfig, GraphConfig, RegionSourceName
@@ -23,13 +24,11 @@ from harness.data.pixels import PixelSource
 from harness.data.regions.cache import prepare_file_grid, prepare_regions
 from harness.data.regions.features import RegionFeatures, both_streams
 from harness.data.regions.opening import needs_backbone
-from harness.data.vocabulary import Vocabulary
 from harness.inference.attention import attention_records, check_attends, shown_parts
-from harness.inference.generate import caption_images
+from harness.inference.generate import caption_images, encode_images
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
 from results.records import AttentionRecord
-from zoo import Captioner
 from zoo.captioner import VisualSpec
 from zoo.registry import GraphKind
 
@@ -39,6 +38,15 @@ class Captioned:
     """Captions by image id, in the data's order, and the images that cannot be used."""
 
     captions: dict[int, str]
+    unusable: tuple[BadImage, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """What an encoder gives: `features` as of `encode_images`, a row for each of `ids`; images that cannot be used."""
+
+    features: Tensor
+    ids: list[int]
     unusable: tuple[BadImage, ...]
 
 
@@ -74,106 +82,158 @@ def caption_dataset(
     on_attention: Callable[[Path, AttentionRecord], None] | None = None,
     head: int | None = None,
 ) -> Captioned:
-    """Caption every image of a data set as the run in `folder` was evaluated, but always in float32.
+    """Caption every image of a data set with the run in `folder`: `LoadedRun` has the arguments and errors."""
+    run = LoadedRun(folder, InputOptions(backbone_weights, regions, graphs, as_trained))
+    return run.caption(images, reporter=reporter, beam_size=beam_size, on_attention=on_attention, head=head)
 
-    Args:
+
+@dataclass(frozen=True, slots=True)
+class InputOptions:
+    """How a stored run sees images that are not those of its training.
+
+    Attributes:
         backbone_weights: where the backbone's weights lie now, if no longer where they lay in training.
         regions: the images' regions, by image id, for a model on regions.
         graphs: scene graphs of these regions, for a model that reads them.
-        head: of attention maps, one head of the decoder in place of the mean over all.
         as_trained: without `regions` or `graphs`, read those of the source that the model was trained with.
-
-    Raises:
-        BenchError: the run cannot be read, the backbone's weights are missing or different, regions are needed, or
-            attention maps are asked of a model without attention.
     """
-    run = SavedModel.load(folder)
-    shown, unusable = readable(images)
-    if not shown.samples:
-        return Captioned({}, unusable)
-    with _opened(folder, _VisualInputs(run, shown, backbone_weights, regions, graphs, as_trained)) as opened:
-        paths = {sample.image_id: shown.path(sample) for sample in shown.samples}
-        if on_attention is not None:
-            check_attends(run.model, opened.model, opened.source)
-        captions = caption_images(
-            opened.model,
-            opened.vocabulary,
-            opened.source,
-            opened.ids,
-            run.decoding if beam_size is None else run.decoding.model_copy(update={"beam_size": beam_size}),
-            device=opened.device,
-            precision="fp32",
-            reporter=reporter,
-            title="captioning",
-        )
-        if on_attention is not None:
-            parts = shown_parts(shown, run.preprocessing)
-            seen = (opened.model, opened.vocabulary, opened.source)
-            for record in attention_records(*seen, captions.tokens, parts, device=opened.device, head=head):
-                on_attention(paths[record.image_id], record)
-    lacking = (BadImage(path, opened.bad[image_id]) for image_id, path in paths.items() if image_id in opened.bad)
-    return Captioned(captions.by_image, (*unusable, *lacking))
+
+    backbone_weights: Path | None = None
+    regions: Path | RegionSourceName | None = None
+    graphs: GraphConfig | None = None
+    as_trained: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class _Opened:
-    """A run's model on its device, and what it reads of the images `ids`; `bad` says why it cannot read others."""
+    """What a run's model reads of the images `ids`; `bad` says why it cannot read others."""
 
-    model: Captioner
-    vocabulary: Vocabulary
     source: VisualSource
-    device: torch.device
     ids: list[int]
     bad: dict[int, str]
 
 
-@dataclass(frozen=True, slots=True)
-class _VisualInputs:
-    """How a run sees images: what was moved or is new since its training, as `caption_dataset` is told."""
+class LoadedRun:
+    """The model of the run in `folder`, built once, to caption or encode images as the run was evaluated.
 
-    run: SavedModel
-    images: Dataset
-    weights: Path | None = None
-    regions: Path | RegionSourceName | None = None
-    graphs: GraphConfig | None = None
-    as_trained: bool = True
+    It computes in float32, on a GPU where there is one.
 
-    def source(self, spec: VisualSpec, scratch: Path, device: torch.device) -> tuple[VisualSource, dict[int, str]]:
+    Raises:
+        BenchError: the run cannot be read or built. Later: the backbone's weights are missing or different, regions are
+            needed, or attention maps are asked of a model without attention.
+    """
+
+    def __init__(self, folder: Path, options: InputOptions = InputOptions()) -> None:
+        self.folder, self.options = folder, options
+        self.saved = SavedModel.load(folder)
+        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        model, self.vocabulary = self.saved.build(folder)
+        self.model = model.to(self.device)
+
+    def caption(
+        self,
+        images: Dataset,
+        *,
+        reporter: Reporter,
+        beam_size: int | None = None,
+        on_attention: Callable[[Path, AttentionRecord], None] | None = None,
+        head: int | None = None,
+    ) -> Captioned:
+        """Caption every image that can be used.
+
+        Args:
+            beam_size: the run's own if None.
+            on_attention: gets the attention maps of every image.
+            head: of attention maps, one head of the decoder in place of the mean over all.
+        """
+        shown, unusable = readable(images)
+        if not shown.samples:
+            return Captioned({}, unusable)
+        decoding = self.saved.decoding
+        if beam_size is not None:
+            decoding = decoding.model_copy(update={"beam_size": beam_size})
+        with self._open(shown) as opened:
+            paths = {sample.image_id: shown.path(sample) for sample in shown.samples}
+            if on_attention is not None:
+                check_attends(self.saved.model, self.model, opened.source)
+            captions = caption_images(
+                self.model,
+                self.vocabulary,
+                opened.source,
+                opened.ids,
+                decoding,
+                device=self.device,
+                precision="fp32",
+                reporter=reporter,
+                title="captioning",
+            )
+            if on_attention is not None:
+                parts = shown_parts(shown, self.saved.preprocessing)
+                seen = (self.model, self.vocabulary, opened.source)
+                for record in attention_records(*seen, captions.tokens, parts, device=self.device, head=head):
+                    on_attention(paths[record.image_id], record)
+        return Captioned(captions.by_image, (*unusable, *_lacking(shown, opened)))
+
+    def encode(self, images: Dataset) -> Encoded:
+        """What the encoder gives for every image that can be used."""
+        shown, unusable = readable(images)
+        with self._open(shown) as opened:
+            features = torch.empty(0, 0, 0)
+            if opened.ids:
+                features = encode_images(self.model, opened.source, opened.ids, device=self.device)
+        return Encoded(features, opened.ids, (*unusable, *_lacking(shown, opened)))
+
+    @contextmanager
+    def _open(self, images: Dataset) -> Iterator[_Opened]:
+        spec = self.model.visual
+        with TemporaryDirectory(prefix="bench-caption-") as scratch:
+            source, bad = self._source(images, replace(spec, graph="none"), Path(scratch))
+            ids = [sample.image_id for sample in images.samples if sample.image_id not in bad]
+            if spec.graph != "none":
+                source, ungraphed = self._with_graphs(images, spec.graph, source, ids)
+                ids, bad = [image_id for image_id in ids if image_id not in ungraphed], bad | ungraphed
+            elif self.options.graphs is not None:
+                raise BenchError(
+                    "--graphs is for models that read scene graphs; this one does not", "leave out --graphs"
+                )
+            yield _Opened(source, ids, bad)
+
+    def _source(self, images: Dataset, spec: VisualSpec, scratch: Path) -> tuple[VisualSource, dict[int, str]]:
         """What the model reads of the images, as in training, and the reasons for images whose regions are unusable."""
-        trained = None if spec.kind in {"pixels", "none"} else self.run.features.regions
-        if trained is None and self.regions is not None:
-            raise BenchError(f"--regions is for models on regions; {self.run.model} is none", "leave out --regions")
+        trained = None if spec.kind in {"pixels", "none"} else self.saved.features.regions
+        if trained is None and self.options.regions is not None:
+            raise BenchError(f"--regions is for models on regions; {self.saved.model} is none", "leave out --regions")
         if spec.kind == "pixels":
-            return PixelSource(self.images, self.run.preprocessing, device), {}
+            return PixelSource(images, self.saved.preprocessing, self.device), {}
         if spec.kind == "none":
             return NullSource(), {}
-        extract = partial(extract_features, self.images, cache_dir=scratch, device=str(device))
+        extract = partial(extract_features, images, cache_dir=scratch, device=str(self.device))
         if trained is None:
-            return extract(self._own_backbone()), {}
+            return extract(self._backbone), {}
         anywhere = isinstance(trained.source, str) and trained.source != "boxes"  # windows
-        source = self.regions or (trained.source if self.as_trained or anywhere else None)
+        source = self.options.regions or (trained.source if self.options.as_trained or anywhere else None)
         if source is None or needs_backbone(source) != needs_backbone(trained.source):
             kind = "a JSON of boxes" if needs_backbone(trained.source) else "files of region features like those"
             raise BenchError(
                 f"the run was trained on regions ({trained.source}): it needs them for these images too",
                 f"add --regions FILE, {kind}, by image id",
             )
-        backbone = self._own_backbone() if needs_backbone(source) else open_backbone(FeatureConfig())
+        backbone = self._backbone if needs_backbone(source) else open_backbone(FeatureConfig())
         config = trained.model_copy(update={"source": source})
-        found = prepare_regions(self.images, config, backbone, lambda _bad: extract(backbone), cache_dir=scratch)
+        regions = prepare_regions(images, config, backbone, lambda _bad: extract(backbone), cache_dir=scratch)
         if spec.kind != "regions+grid":
-            return found, found.bad
+            return regions, regions.bad
         if needs_backbone(source):
-            return both_streams(found, extract(backbone)), found.bad
-        beside = prepare_file_grid(self.images, config, cache_dir=scratch, skip=found.bad)
-        return both_streams(found, beside), found.bad | ({} if beside is None else beside.bad)
+            return both_streams(regions, extract(backbone)), regions.bad
+        grid = prepare_file_grid(images, config, cache_dir=scratch, skip=regions.bad)
+        return both_streams(regions, grid), regions.bad | ({} if grid is None else grid.bad)
 
-    def with_graphs(
-        self, kind: GraphKind, vocabulary: Vocabulary, source: VisualSource, ids: Sequence[int]
+    def _with_graphs(
+        self, images: Dataset, kind: GraphKind, source: VisualSource, ids: Sequence[int]
     ) -> tuple[VisualSource, dict[int, str]]:
         """The source with what a model on scene graphs reads of them, and why images have no usable one."""
-        features = self.run.features
-        chosen = self.graphs or (features.graphs if self.as_trained else None)
+        features = self.saved.features
+        chosen = self.options.graphs or (features.graphs if self.options.as_trained else None)
         if chosen is None:
             raise BenchError(
                 "the run was trained with scene graphs: it needs them for these images too",
@@ -182,38 +242,34 @@ class _VisualInputs:
         regions = source.counts(ids) if isinstance(source, RegionFeatures) else ()
         first = features.regions is not None and features.regions.as_listed
         counts = dict(zip(ids, regions, strict=False))
-        found, without = check_graphs(open_graphs(chosen, self.images), ids, counts.get, first=first)
-        return WithGraph(source, kind, found, self.run.graph_entries or (), vocabulary), without
+        graphs, without = check_graphs(open_graphs(chosen, images), ids, counts.get, first=first)
+        return WithGraph(source, kind, graphs, self.saved.graph_entries or (), self.vocabulary), without
 
-    def _own_backbone(self) -> Backbone:
-        settings = self.run.features
-        weights = self.weights or settings.weights
+    @cached_property
+    def _backbone(self) -> Backbone:
+        """The backbone that the run was trained with."""
+        settings = self.saved.features
+        weights = self.options.backbone_weights or settings.weights
         if isinstance(weights, Path) and not weights.is_file():
             raise BenchError(f"no backbone weights at {weights}", "add --backbone-weights FILE with their present path")
         backbone = open_backbone(settings.model_copy(update={"weights": weights}))
-        if backbone.digest != self.run.backbone_digest:
+        if backbone.digest != self.saved.backbone_digest:
             raise BenchError(
                 f"the backbone {backbone.describe()} is not the one that the run was trained with",
                 "add --backbone-weights FILE with the weights of the training",
             )
-        if isinstance(self.run.preprocessing, ImagePreprocessing):  # models on pixels may have one of their own
-            backbone.preprocessing = self.run.preprocessing
+        if isinstance(self.saved.preprocessing, ImagePreprocessing):  # models on pixels may have one of their own
+            backbone.preprocessing = self.saved.preprocessing
         return backbone
 
 
-@contextmanager
-def _opened(folder: Path, inputs: _VisualInputs) -> Iterator[_Opened]:
-    model, vocabulary = inputs.run.build(folder)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    with TemporaryDirectory(prefix="bench-caption-") as scratch:
-        source, bad = inputs.source(replace(model.visual, graph="none"), Path(scratch), device)
-        ids = [sample.image_id for sample in inputs.images.samples if sample.image_id not in bad]
-        if model.visual.graph != "none":
-            source, ungraphed = inputs.with_graphs(model.visual.graph, vocabulary, source, ids)
-            ids, bad = [image_id for image_id in ids if image_id not in ungraphed], bad | ungraphed
-        elif inputs.graphs is not None:
-            raise BenchError("--graphs is for models that read scene graphs; this one does not", "leave out --graphs")
-        yield _Opened(model.to(device), vocabulary, source, device, ids, bad)
+def _lacking(images: Dataset, opened: _Opened) -> list[BadImage]:
+    """The images that the model cannot read, in the data's order."""
+    return [
+        BadImage(images.path(sample), opened.bad[sample.image_id])
+        for sample in images.samples
+        if sample.image_id in opened.bad
+    ]
 
 
 def readable(images: Dataset) -> tuple[Dataset, tuple[BadImage, ...]]:

@@ -1,4 +1,4 @@
-"""Generate captions for many images by beam search."""
+"""Encode many images, and generate their captions by beam search."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from functools import partial
 
 import torch
+from torch import Tensor
+from torch.nn import functional as F
 
 from harness.config.preset import Decoding
 from harness.data.batches import VisualSource, evaluation_batches, images_of
@@ -76,6 +78,24 @@ def caption_images(
             task.advance(len(ids))
     captions = {image_id: vocabulary.decode(tokens) for image_id, tokens in found.items()}
     return Captions(captions, found, generated, seconds)
+
+
+@torch.no_grad()
+def encode_images(
+    model: Captioner, features: VisualSource, image_ids: Sequence[int], *, device: torch.device
+) -> Tensor:
+    """The features of the encoder's memory for images in order, (N, L, D) float32 on the CPU.
+
+    L is that of the image with the most visual tokens; rows of absent and masked tokens are NaN. The model is in
+    evaluation mode meanwhile.
+    """
+    batches = []
+    with eval_mode(model):
+        for _, visual in evaluation_batches(image_ids, features, model.visual, IMAGES_AT_ONCE):
+            memory = model.encode(visual.to(device))
+            batches.append(memory.features.float().masked_fill(~memory.mask[..., None], torch.nan).cpu())
+    longest = max(batch.shape[1] for batch in batches)
+    return torch.cat([F.pad(batch, (0, 0, 0, longest - batch.shape[1]), value=torch.nan) for batch in batches])
 
 
 def search_of(decoding: Decoding, vocabulary: Vocabulary) -> partial[Hypotheses]:
