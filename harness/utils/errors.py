@@ -25,8 +25,10 @@ class ProcessLostError(BaseException):
 
 
 class BenchError(Exception):
-    """An error that the user can fix, with a hint what to type next; passwords of URLs in both are stars."""
+    """An error that the user can fix; `hint` says what to type next, in tracebacks too. Passwords of URLs are stars."""
 
     def __init__(self, message: str, hint: str | None = None) -> None:
         super().__init__(without_passwords(message))
         self.hint = hint and without_passwords(hint)
+        if self.hint:
+            self.add_note(self.hint)
