@@ -13,7 +13,7 @@ from harness.cli.evaluate_print import print_more, print_scores
 from harness.cli.inputs import doing
 from harness.cli.options import BertOption, ClipOption, InstancesOption, refuse_typed
 from harness.cli.output import ForceOption, Out, check_folder, check_out, deliver, echo
-from harness.metrics.signature import DomainFrequencies, EvaluationSettings, TokenizerName, evaluation_signature
+from harness.metrics.signature import DomainFrequencies, EvaluationSettings, TokenizerName
 from harness.utils.errors import BenchError
 
 if TYPE_CHECKING:
@@ -203,42 +203,30 @@ def _score(
     allow_subset: bool,
 ) -> tuple[Report, dict[int, tuple[str, ...]], dict[int, str]]:
     """The scores of a file, and the references and captions of the images that were scored."""
-    from harness.data.formats.look import odd_captions, refuse_unspaced, without_shared_words
-    from harness.data.formats.predictions import POSITIONS, check_predictions, read_predictions, scores_by_image
-    from harness.metrics.evaluator import Evaluator, Report, with_intervals
+    from harness.data.formats.predictions import read_predictions, scores_by_image
+    from harness.metrics.caption_scores import match_captions, score_captions
     from harness.utils.progress import Reporter
 
     names = {"files": references.files, "labels": references.labels}
     predictions = read_predictions(file, references.captions, **names, options=options)
     try:
-        chosen, captions, notes = check_predictions(predictions, references, allow_subset=allow_subset)
+        matched = match_captions(predictions, references, allow_subset=allow_subset)
     except BenchError as error:
         raise BenchError(f"{file}: {error}", error.hint) from error
-    refuse_unspaced((text for texts in chosen.values() for text in texts), references.name)
     others: dict[str, dict[int, float]] = {}
     by_position = predictions.by_position
     for name, path in other_metrics.items():
-        others[name], positions_used = scores_by_image(path, name, captions, **names, options=options)
+        others[name], positions_used = scores_by_image(path, name, matched.captions, **names, options=options)
         by_position = by_position or positions_used
     if options.by_position and not by_position:
         raise BenchError("--by-position: every file names its images", "leave it out")
-    with Reporter() as reporter, Evaluator(settings=settings) as evaluator, reporter.task("scoring", 1):
-        positions = [POSITIONS] if predictions.by_position else []
-        for note in (*references.notes, *positions, *(f"left out: {note}" for note in notes)):
+    with Reporter() as reporter, reporter.task("scoring", 1):
+        for note in matched.notes:
             reporter.note(note, style="yellow")
-        for doubt in filter(None, (*odd_captions(captions), without_shared_words(captions, chosen))):
+        for doubt in matched.doubts:
             reporter.note(f"perhaps no captions: {doubt}", style="yellow")
-        domains = {image_id: domain for image_id, domain in references.domains.items() if image_id in chosen}
-        evaluation = evaluator.evaluate(chosen, captions, domains, others=others)
-        signature = evaluation_signature(
-            settings,
-            chosen,
-            name=references.name,
-            of=len(references.captions),
-            domains=evaluation.domains,
-            by_position=predictions.by_position,
-        )
-        return Report(signature, with_intervals(evaluation)), chosen, captions
+        report = score_captions(matched, settings, others)
+    return report, matched.references, matched.captions
 
 
 def _metrics_asked_for(settings: EvaluationSettings) -> list[str]:

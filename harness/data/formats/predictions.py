@@ -15,13 +15,13 @@ texts is refused; `--caption-field NAME` chooses.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from harness.data.formats.match import BY_FIELDS, ID_FIELDS, KEY, ImageNames, MatchOptions, Row, match_rows
-from harness.data.formats.references import WHOLE_NUMBER, References, named
+from harness.data.formats.references import WHOLE_NUMBER, References, image_name, named
 from harness.data.formats.table import caption_list, read_table, refuse_different_texts
 from harness.utils.errors import BenchError
 from harness.utils.files import shortened
@@ -81,8 +81,21 @@ def read_predictions(
         BenchError: the file cannot be read, has another form, or nothing in it names the images. Faulty entries are in
             `problems`.
     """
-    entries = _entries(path, options.caption_field)
-    match = match_rows([entry.fields for entry in entries], ImageNames(wanted, files, labels), path, options)
+    return _predictions(_entries(path, options.caption_field), ImageNames(wanted, files, labels), path, options)
+
+
+def predictions_of(
+    captions: Mapping[Any, Any], source: Path, references: References, options: MatchOptions = BY_FIELDS
+) -> Predictions:
+    """As `read_predictions`, of captions in memory by id or file name; errors call them `source`."""
+    entries = [_Entry({KEY: image_name(key, source)}, caption) for key, caption in captions.items()]
+    names = ImageNames(references.captions, references.files, references.labels)
+    return _predictions(entries, names, source, options)
+
+
+def _predictions(entries: Sequence[_Entry], names: ImageNames, path: Path, options: MatchOptions) -> Predictions:
+    """The captions of entries whose image is known, and what is wrong with the others."""
+    match = match_rows([entry.fields for entry in entries], names, path, options)
     problems: dict[str, list[str]] = {}
     captions: dict[int, str] = {}
     texts: dict[int, set[str | None]] = {}

@@ -5,12 +5,13 @@ caption per line, so a character that Java takes for a line end would silently a
 image, and METEOR separates the fields of a line by `|||`.
 """
 
+import operator
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
-from typing import Any, Final, TypeGuard
+from typing import Any, Final, SupportsIndex, TypeGuard
 
 from harness.data.formats.table import caption_list, read_table, refuse_different_texts
 from harness.utils.errors import BenchError
@@ -114,6 +115,35 @@ def references_of(
     files = _texts(images, key, "file_name") | files
     others = frozenset(image[key] for image in listed if is_image_id(image.get(key))).difference(found)
     return References(path.name.partition(".")[0], found, domains, files, others, labels, left_out, tuple(notes))
+
+
+def references_by_image(captions: Mapping[Any, Any], source: Path) -> References:
+    """References in memory, a text or several by id or file name; BenchError, which calls them `source`, elsewhere."""
+    texts_by_image: dict[str | int, list[str]] = {}
+    for key, value in captions.items():
+        name = image_name(key, source)
+        texts = _reference_texts(list(value) if isinstance(value, tuple) else value)
+        if not texts or name in texts_by_image:
+            raise BenchError(
+                f"{source}: image {shortened(str(name))} has no list of texts: {shortened(repr(value), 60)}",
+                'give texts by image: {1: ["a dog", "one dog"]}',
+            )
+        texts_by_image[name] = texts
+    if not texts_by_image:
+        raise BenchError(f"{source} has no images", 'give texts by image: {1: ["a dog", "one dog"]}')
+    return _of_named(source, texts_by_image)
+
+
+def image_name(key: object, source: Path) -> str | int:
+    """What names an image in memory: a text or a whole number, also one of numpy; BenchError for anything else."""
+    if isinstance(key, str):
+        return key
+    if isinstance(key, SupportsIndex) and not isinstance(key, bool):
+        return operator.index(key)
+    raise BenchError(
+        f"{source}: {shortened(repr(key))} names no image",
+        "name images by whole numbers or by their files",
+    )
 
 
 def entries_by_split(content: Any) -> dict[str, list[dict[str, Any]]] | None:

@@ -1,0 +1,68 @@
+"""Score captions of any system against references, with what a reader should know about them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from harness.data.formats.look import odd_captions, refuse_unspaced, without_shared_words
+from harness.data.formats.predictions import POSITIONS, Predictions, check_predictions
+from harness.data.formats.references import References
+from harness.metrics.evaluator import Evaluator, Report, with_intervals
+from harness.metrics.signature import EvaluationSettings, evaluation_signature
+
+
+@dataclass(frozen=True, slots=True)
+class MatchedCaptions:
+    """Captions and references of the images that are scored.
+
+    Attributes:
+        of: number of images in the references, of which a subset may be scored.
+        notes: what was left out, and how images were found.
+        doubts: why these may not be captions.
+    """
+
+    references: dict[int, tuple[str, ...]]
+    captions: dict[int, str]
+    domains: dict[int, str]
+    name: str
+    of: int
+    by_position: bool
+    notes: tuple[str, ...]
+    doubts: tuple[str, ...]
+
+
+def match_captions(predictions: Predictions, references: References, *, allow_subset: bool) -> MatchedCaptions:
+    """The images that have both; BenchError where some have not and `allow_subset` is not given."""
+    chosen, captions, left_out = check_predictions(predictions, references, allow_subset=allow_subset)
+    positions = [POSITIONS] if predictions.by_position else []
+    return MatchedCaptions(
+        chosen,
+        captions,
+        {image_id: domain for image_id, domain in references.domains.items() if image_id in chosen},
+        references.name,
+        len(references.captions),
+        predictions.by_position,
+        (*references.notes, *positions, *(f"left out: {note}" for note in left_out)),
+        tuple(filter(None, (*odd_captions(captions), without_shared_words(captions, chosen)))),
+    )
+
+
+def score_captions(
+    matched: MatchedCaptions,
+    settings: EvaluationSettings,
+    others: Mapping[str, Mapping[int, float]] | None = None,
+) -> Report:
+    """Every metric with its interval, and the signature; `others` are scores that were computed elsewhere."""
+    refuse_unspaced((text for texts in matched.references.values() for text in texts), matched.name)
+    with Evaluator(settings=settings) as evaluator:
+        evaluation = evaluator.evaluate(matched.references, matched.captions, matched.domains, others=others)
+    signature = evaluation_signature(
+        settings,
+        matched.references,
+        name=matched.name,
+        of=matched.of,
+        domains=evaluation.domains,
+        by_position=matched.by_position,
+    )
+    return Report(signature, with_intervals(evaluation))
