@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -16,10 +16,6 @@ from harness.cli.options import DatabaseOption, WorkspaceOption, refuse_typed
 from harness.cli.output import ForceOption, Out, check_out, deliver, echo
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT, Workspace
-
-if TYPE_CHECKING:
-    from results.comparison.comparison import Comparison
-    from results.store.store import Store
 
 EXAMPLES = r"""
 bench compare transformer_base updown
@@ -82,29 +78,14 @@ def compare(
         return
     if before is None or after is None:
         raise BenchError("name two models, runs, workspaces or databases", "bench compare transformer_base updown")
+    from harness.benchmark.compare_results import compare_results
     from reports.text import comparison as written
-    from results.comparison.comparison import compare_models
     from results.comparison.limits import exceeded_limits
-    from results.runs import reading
 
     check_out(out, force=force, inputs=[before, after, Workspace(workspace, db).database])
     limits = parse_limits(max_drop or [])
-    texts = before, after
-    stores = ["://" in text or Path(text).exists() for text in texts]
-    if not all(stores):  # a folder without results may have the name of a model
-        stores = ["://" in text or Path(text).is_file() or Path(text, "bench.sqlite").exists() for text in texts]
-    if stores[0] != stores[1]:
-        key, store = (after, before) if stores[0] else (before, after)
-        raise BenchError(
-            f"{store} is a workspace or database, but {key} is not",
-            "give two of them, or two models, or the keys of two runs, which the workspace's folder runs has",
-        )
-    if stores[0]:
-        compared = _stores(before, after, captions)
-    else:
-        with open_results(workspace, db) as held, doing("Comparing"):
-            sides = [reading.finished_with_images(held, reading.run_keys(held, name)) for name in (before, after)]
-            compared = compare_models(sides[0], sides[1], reading.evaluated_images(held), captions)
+    with doing("Comparing"):
+        compared = compare_results(before, after, Workspace(workspace, db), captions)
     if format == "text":
         deliver(partial(written.print_comparison, compared, all_costs=all_costs), out)
     elif format == "json":
@@ -158,27 +139,3 @@ def parse_limits(texts: Sequence[str]) -> dict[str, float]:
             raise BenchError(f"--max-drop {text!r}: there is no such metric", f"these are: {', '.join(METRICS)}")
         limits[metric] = points
     return limits
-
-
-def _open(text: str) -> Store:
-    path = Path(text)
-    return open_results(path, None) if path.is_dir() else open_results(DEFAULT, text)
-
-
-def _stores(before: str, after: str, captions: int) -> Comparison:
-    from results.comparison.comparison import compare_stores
-    from results.runs.reading import evaluated_images, finished_with_images
-
-    with _open(before) as one, _open(after) as two:
-        sides = finished_with_images(one), finished_with_images(two)
-        for text, runs in zip((before, after), sides, strict=True):
-            if not runs:
-                raise BenchError(f"no run has finished in {text}", "make some with: bench run --models all")
-        with doing("Comparing"):
-            compared = compare_stores(*sides, evaluated_images(one), captions)
-    if not compared.pairs:
-        raise BenchError(
-            f"no run of {before} can be paired with one of {after}: they share no model, or several of its runs differ",
-            "name two runs of one database by their keys; bench db merge brings another's runs in",
-        )
-    return compared

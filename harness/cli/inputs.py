@@ -29,15 +29,7 @@ if TYPE_CHECKING:
 
 def open_results(workspace: Path, db: str | None) -> Store:
     """The results of `--workspace` or `--db`, read-only; BenchError where the workspace has none yet."""
-    from results.store.store import Store
-
-    place = Workspace(workspace, db)
-    if db is None and not Path(place.database).is_file():
-        raise BenchError(
-            f"no results in the workspace {workspace}: {place.database} does not exist",
-            "make some with: bench run --models all; or name a workspace with --workspace DIR",
-        )
-    return Store(place.database, read_only=True)
+    return Workspace(workspace, db).open_results()
 
 
 def open_split(data: str, images: Path | None, name: str, workspace: Workspace) -> Dataset:

@@ -7,9 +7,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from harness.utils.errors import BenchError
 from harness.utils.files import require_utf8
+
+if TYPE_CHECKING:
+    from results.store.store import Store
 
 DEFAULT = Path("workspace")
 
@@ -25,6 +29,17 @@ class Workspace:
     def database(self) -> str:
         """The results: a SQLite file, or a SQLAlchemy URL."""
         return self.db or str(self.root / "bench.sqlite")
+
+    def open_results(self) -> Store:
+        """The results, read-only; BenchError where the workspace has none yet."""
+        from results.store.store import Store
+
+        if self.db is None and not Path(self.database).is_file():
+            raise BenchError(
+                f"no results in the workspace {self.root}: {self.database} does not exist",
+                "make some with: bench run --models all; or name a workspace with --workspace DIR",
+            )
+        return Store(self.database, read_only=True)
 
     @property
     def cache(self) -> Path:

@@ -1,0 +1,56 @@
+"""Compare stored results by the names that people type: two models, two runs, two workspaces or two databases."""
+
+from pathlib import Path
+
+from harness.utils.errors import BenchError
+from harness.utils.workspace import Workspace
+from results.comparison.comparison import Comparison, compare_models, compare_stores
+from results.runs.reading import evaluated_images, finished_with_images, run_keys
+from results.store.store import Store
+
+
+def compare_results(before: str, after: str, workspace: Workspace, captions: int) -> Comparison:
+    """Compare two models or runs of `workspace`, or two workspaces or databases, whose models are paired.
+
+    Args:
+        captions: how many captions to give, of those that changed most.
+
+    Raises:
+        BenchError: one is a workspace and the other is not, a workspace has no results, or nothing can be paired.
+        StoreError: there is no such model or run, or it has not finished.
+    """
+    names = before, after
+    are_stores = ["://" in name or Path(name).exists() for name in names]
+    if not all(are_stores):  # a folder without results may have the name of a model
+        are_stores = ["://" in name or Path(name).is_file() or Path(name, "bench.sqlite").exists() for name in names]
+    if are_stores[0] != are_stores[1]:
+        key, store = (after, before) if are_stores[0] else (before, after)
+        raise BenchError(
+            f"{store} is a workspace or database, but {key} is not",
+            "give two of them, or two models, or the keys of two runs, which the workspace's folder runs has",
+        )
+    if are_stores[0]:
+        return _compare_stores(before, after, captions)
+    with workspace.open_results() as results:
+        runs_before, runs_after = (finished_with_images(results, run_keys(results, name)) for name in names)
+        return compare_models(runs_before, runs_after, evaluated_images(results), captions)
+
+
+def _compare_stores(before: str, after: str, captions: int) -> Comparison:
+    with _open(before) as store_before, _open(after) as store_after:
+        runs_before, runs_after = finished_with_images(store_before), finished_with_images(store_after)
+        for name, runs in ((before, runs_before), (after, runs_after)):
+            if not runs:
+                raise BenchError(f"no run has finished in {name}", "make some with: bench run --models all")
+        comparison = compare_stores(runs_before, runs_after, evaluated_images(store_before), captions)
+    if not comparison.pairs:
+        raise BenchError(
+            f"no run of {before} can be paired with one of {after}: they share no model, or several of its runs differ",
+            "name two runs of one database by their keys; bench db merge brings another's runs in",
+        )
+    return comparison
+
+
+def _open(name: str) -> Store:
+    workspace = Workspace(Path(name)) if Path(name).is_dir() else Workspace(Path(), db=name)
+    return workspace.open_results()
