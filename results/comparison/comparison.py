@@ -29,6 +29,7 @@ from results.statistics.architecture import (
     p_of_t,
     t_quantile,
 )
+from results.statistics.estimate import Estimate
 from results.statistics.significance import (
     SUMS,
     ByImage,
@@ -73,6 +74,14 @@ class ScoreChange:
     no_interval: str | None = None
     over: str | None = None
     architecture: ArchitectureDifference | None = None
+
+    @property
+    def estimate(self) -> Estimate:
+        """`after` less `before`: p corrected for all tests of the comparison, the interval at the level that leaves."""
+        if self.test is None:
+            return Estimate(None, reason=self.reason or "")
+        bounds = (self.test.low, self.test.high) if self.no_interval is None else (None, None)
+        return Estimate(self.test.difference, *bounds, self.test.adjusted, self.test.images, self.no_interval or "")
 
 
 @dataclass(frozen=True, slots=True)
