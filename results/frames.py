@@ -97,6 +97,16 @@ class Results:
     def close(self) -> None:
         self._store.close()
 
+    def runs(self) -> pd.DataFrame:
+        """One row a planned run, whatever became of it.
+
+        - status (category): "planned", "running", "finished", "failed" or "skipped"
+        - reason (string): why it failed or was skipped; missing for others
+        """
+        with self._store.reading() as connection:
+            rows = connection.execute(select(RunRow.id, RunRow.status, RunRow.reason).order_by(RunRow.id)).all()
+            return frame_of_runs(connection, rows, {"status": "category", "reason": "string"})
+
     def leaderboard(
         self, *, split: str | None = None, metric: str = "CIDEr-D", judging: Judging = JUDGED_AS_USUAL
     ) -> pd.DataFrame:

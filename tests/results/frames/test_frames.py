@@ -20,7 +20,7 @@ from results.records import CodeRecord
 
 Add = Callable[..., str]
 
-FRAMES = ("leaderboard", "scores", "image_scores", "captions", "costs", "epochs")
+FRAMES = ("runs", "leaderboard", "scores", "image_scores", "captions", "costs", "epochs")
 RUN = ["run", "model", "role", "seed", "dataset"]
 CONDITIONS = ["track", "fingerprint", "signature", "code_model", "code_revision"]
 SIGNATURE = "nrefs:5|split:scenes-test|beam:3"
@@ -175,6 +175,16 @@ def test_a_cost_without_unit_takes_that_of_other_runs(store: Store, make: Any) -
 )
 def test_names_of_costs_have_their_unit_once(name: str, unit: str, column: str) -> None:
     assert with_unit(name, unit) == column
+
+
+def test_every_planned_run_has_its_status(full: Results) -> None:
+    statuses = full.runs().set_index("run").status
+    assert dict(statuses) == {
+        **dict.fromkeys(("blind-1", "blind-2", "unscored-1", "human-0"), "finished"),
+        "crash-1": "failed",
+        "again-1": "running",
+    }
+    assert full.runs().set_index("run").reason.dropna().to_dict() == {"crash-1": "no"}
 
 
 def test_epochs_of_failed_runs_are_there_too(full: Results) -> None:
