@@ -83,8 +83,12 @@ def caption_dataset(
     head: int | None = None,
 ) -> Captioned:
     """Caption every image of a data set with the run in `folder`: `LoadedRun` has the arguments and errors."""
+    shown, unusable = readable(images)
+    if not shown.samples:
+        return Captioned({}, unusable)
     run = LoadedRun(folder, InputOptions(backbone_weights, regions, graphs, as_trained))
-    return run.caption(images, reporter=reporter, beam_size=beam_size, on_attention=on_attention, head=head)
+    captioned = run.caption(shown, reporter=reporter, beam_size=beam_size, on_attention=on_attention, head=head)
+    return Captioned(captioned.captions, (*unusable, *captioned.unusable))
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,21 +143,18 @@ class LoadedRun:
         on_attention: Callable[[Path, AttentionRecord], None] | None = None,
         head: int | None = None,
     ) -> Captioned:
-        """Caption every image that can be used.
+        """Caption every image that has what the model reads; all are `readable`.
 
         Args:
             beam_size: the run's own if None.
             on_attention: gets the attention maps of every image.
             head: of attention maps, one head of the decoder in place of the mean over all.
         """
-        shown, unusable = readable(images)
-        if not shown.samples:
-            return Captioned({}, unusable)
         decoding = self.saved.decoding
         if beam_size is not None:
             decoding = decoding.model_copy(update={"beam_size": beam_size})
-        with self._open(shown) as opened:
-            paths = {sample.image_id: shown.path(sample) for sample in shown.samples}
+        with self._open(images) as opened:
+            paths = {sample.image_id: images.path(sample) for sample in images.samples}
             if on_attention is not None:
                 check_attends(self.saved.model, self.model, opened.source)
             captions = caption_images(
@@ -168,20 +169,19 @@ class LoadedRun:
                 title="captioning",
             )
             if on_attention is not None:
-                parts = shown_parts(shown, self.saved.preprocessing)
+                parts = shown_parts(images, self.saved.preprocessing)
                 seen = (self.model, self.vocabulary, opened.source)
                 for record in attention_records(*seen, captions.tokens, parts, device=self.device, head=head):
                     on_attention(paths[record.image_id], record)
-        return Captioned(captions.by_image, (*unusable, *_lacking(shown, opened)))
+        return Captioned(captions.by_image, _lacking(images, opened))
 
     def encode(self, images: Dataset) -> Encoded:
-        """What the encoder gives for every image that can be used."""
-        shown, unusable = readable(images)
-        with self._open(shown) as opened:
+        """What the encoder gives for every image that has what the model reads; all are `readable`."""
+        with self._open(images) as opened:
             features = torch.empty(0, 0, 0)
             if opened.ids:
                 features = encode_images(self.model, opened.source, opened.ids, device=self.device)
-        return Encoded(features, opened.ids, (*unusable, *_lacking(shown, opened)))
+        return Encoded(features, opened.ids, _lacking(images, opened))
 
     @contextmanager
     def _open(self, images: Dataset) -> Iterator[_Opened]:
@@ -263,13 +263,13 @@ class LoadedRun:
         return backbone
 
 
-def _lacking(images: Dataset, opened: _Opened) -> list[BadImage]:
+def _lacking(images: Dataset, opened: _Opened) -> tuple[BadImage, ...]:
     """The images that the model cannot read, in the data's order."""
-    return [
+    return tuple(
         BadImage(images.path(sample), opened.bad[sample.image_id])
         for sample in images.samples
         if sample.image_id in opened.bad
-    ]
+    )
 
 
 def readable(images: Dataset) -> tuple[Dataset, tuple[BadImage, ...]]:

@@ -63,9 +63,14 @@ def load_image(path: Path) -> Image.Image:
             raise BadImage(path, f"has no pixels ({width} x {height})")
         image.load()
         stored = image.mode
-        found = _to_rgb(_upright(image))
+        found = to_upright_rgb(image)
         found.info[STORED_MODE] = stored
         return found
+
+
+def to_upright_rgb(image: Image.Image) -> Image.Image:
+    """An opened image as `load_image` gives it: 8-bit RGB, upright."""
+    return _to_rgb(_upright(image))
 
 
 def image_size(path: Path) -> tuple[int, int]:
