@@ -18,7 +18,7 @@ from tests.documentation.parsing import check, unknown_options
 _LINK = re.compile(r"!?\[[^\]]*\]\((?P<target>[^)\s]+)\)")
 _HEADING = re.compile(r"^#{1,6} +(?P<title>.+?)\s*$", re.MULTILINE)
 _LARGEST_KB = 110
-ROOMS = ("zoo", "harness", "results", "reports", "tests", "docs", "baselines", "benchmarks")
+ROOMS = ("captionbench", "zoo", "harness", "results", "reports", "tests", "docs", "baselines", "benchmarks")
 
 
 def links_of(page: str) -> list[str]:

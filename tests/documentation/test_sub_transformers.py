@@ -19,15 +19,14 @@ SMALL = {
 def test_the_recipe_gives_traces_and_a_point_a_vector(
     model: str, count: int, draw_scenes: DrawScenes, tmp_path: Path
 ) -> None:
-    [block] = [block for block in blocks_of("docs/models.md", ["python"]) if "find_run" in block.code]
+    [block] = [block for block in blocks_of("docs/models.md", ["python"]) if "captionbench.load" in block.code]
     data = draw_scenes(train=8, val=2, test=4)
-    seeing = ("--backbone", "filterbank", "--regions", "boxes")
+    seeing = ("--backbone", "filterbank", "--regions", "windows:2")
     bench_ok(*run_words(data, tmp_path, model, SMALL), "--preset", "smoke", *seeing)
     code = block.code
     for shown, here in (
-        ('Path("workspace")', f"Path({str(tmp_path)!r})"),
-        ('"coco/dataset_coco.json", Path("coco/images")', f"{str(data)!r}, None"),
-        ('"image_transformer/official-graph"', repr(model)),
+        ('"image_transformer/official-graph", regions="cocobu_att"', f"{model!r}, {str(tmp_path)!r}"),
+        ('Path("coco/images/val2014").glob("*.jpg"))', f'Path({str(data / "images")!r}).glob("*.png"))'),
     ):
         assert shown in code
         code = code.replace(shown, here)
