@@ -319,7 +319,7 @@ def _finder(module: str, file: Path) -> Callable[[str], Path | None]:
         top = name.partition(".")[0]
         if top == "zoo":
             return _under(_ROOT, name)
-        if top in {"harness", "results", "reports"}:
+        if top in {"captionbench", "harness", "results", "reports"}:
             return None
         if top == package or (alone and not installed):
             return _under(folder, name)
