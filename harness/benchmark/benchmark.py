@@ -12,7 +12,7 @@ import torch
 from harness.benchmark.costs import BASE_BYTES, time_deferred
 from harness.benchmark.engines import Failure, spread_over
 from harness.benchmark.engines.here import limit_threads
-from harness.benchmark.plan import Request, check_rows, plan, resolve
+from harness.benchmark.plan import Benchmark, check_rows, plan, resolve
 from harness.benchmark.reuse import reuse_finished_runs
 from harness.benchmark.saved_model import is_saved
 from harness.benchmark.scoring import add_facts, add_more_metrics, more_evaluator
@@ -27,32 +27,32 @@ _RELEASE_S = 5.0
 
 
 def run_benchmark(
-    request: Request, reporter: Reporter, on_plan: Callable[[Services, Sequence[RunSpec]], None] = lambda *_: None
+    benchmark: Benchmark, reporter: Reporter, on_plan: Callable[[Services, Sequence[RunSpec]], None] = lambda *_: None
 ) -> tuple[dict[str, Ended], dict[str, str]]:
-    """Execute the whole request against its workspace; every run ends as a row of the store.
+    """Execute the whole benchmark against its workspace; every run ends as a row of the store.
 
     Gives how each run ended, by key; and by name why metrics that were asked for could not be measured.
     """
-    asked, ended, lacking = resolve(request, reporter), dict[str, Ended](), dict[str, str]()
+    resolved, ended, lacking = resolve(benchmark, reporter), dict[str, Ended](), dict[str, str]()
     with ExitStack() as stack:
-        engine = stack.enter_context(closing(request.engine))
-        engine.check(request.workspace)
-        request.workspace.create()
-        services = stack.enter_context(Services(request.workspace, reporter, request.execution.plugins))
+        engine = stack.enter_context(closing(benchmark.engine))
+        engine.check(benchmark.workspace)
+        benchmark.workspace.create()
+        services = stack.enter_context(Services(benchmark.workspace, reporter, benchmark.execution.plugins))
         store = services.store
         # The data: images checked, features extracted or re-used, vocabulary built.
-        device = torch.device(asked.conditions.execution.device)
+        device = torch.device(resolved.conditions.execution.device)
         context = services.context(
-            asked.conditions,
-            check=partial(check_rows, request, asked.models, reporter),
+            resolved.conditions,
+            check=partial(check_rows, benchmark, resolved.models, reporter),
             spread=spread_over(engine, device, BASE_BYTES),
         )
-        more = None if request.more is None else more_evaluator(request.more, context.data, str(device))
+        more = None if benchmark.more is None else more_evaluator(benchmark.more, context.data, str(device))
         # The plan: a spec for every run, or the finished run that stands for it.
         with reporter.step("Planning the runs"):
-            specs = plan(request, asked, context, reporter, store)
+            specs = plan(benchmark, resolved, context, reporter, store)
             store.record_dataset(context.data.record(context.signature["data"]))
-            specs, notes = reuse_finished_runs(specs, store, accept=request.accept_code_changes, rerun=request.rerun)
+            specs, notes = reuse_finished_runs(specs, store, accept=benchmark.reuses_other_code, rerun=benchmark.rerun)
         for note in notes:
             reporter.note(note)
         _refuse_missing_members(specs, services)
@@ -61,7 +61,7 @@ def run_benchmark(
         if others := describe_state(device).get("other_processes"):
             reporter.note(f"{others} other processes use {device}: times will be longer", style="yellow")
         # The runs: first those that are finished, then those that no other command executes.
-        titles, left, work = _titles(specs), [], Work(request.workspace, request.rerun, services)
+        titles, left, work = _titles(specs), [], Work(benchmark.workspace, benchmark.rerun, services)
         ensembles = [spec.key for spec in specs if spec.kind == "ensemble"]
         for key in titles:
             if work.is_done(key):
@@ -70,7 +70,7 @@ def run_benchmark(
                 left.append(key)
 
         def take() -> str | None:
-            if (key := next_free(left, request.workspace)) is not None:
+            if (key := next_free(left, benchmark.workspace)) is not None:
                 reporter.log(titles[key])
             return key
 

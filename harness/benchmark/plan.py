@@ -1,10 +1,9 @@
 """From what the user asked for to planned runs: one for every model and seed, with all that it is executed by."""
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 
 import torch
 
@@ -13,11 +12,13 @@ from harness.benchmark.context import RunContext, check_captions, splits_with_lo
 from harness.benchmark.costs import memory_bytes
 from harness.benchmark.engines import Engine
 from harness.benchmark.engines.here import HereEngine
-from harness.benchmark.hub_model import HubOptions
+from harness.benchmark.hub_model import hub_options
 from harness.benchmark.plan_runs import Planner
+from harness.benchmark.pretrained import check_places
 from harness.benchmark.reuse import reuse_finished_runs
 from harness.benchmark.rows import RequestedModel, graph_kinds, resolve_models, within_recipe
 from harness.config.execution import AUTO, ExecutionConfig
+from harness.config.experiment import Experiment
 from harness.config.features import FeatureConfig
 from harness.config.model_patterns import CAPTIONS, looks_at_nothing, needs_no_training_captions
 from harness.config.preset import Preset
@@ -33,94 +34,98 @@ from results.store.store import Store
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """What the user asked for.
+class Benchmark:
+    """An experiment, and what its names stand for.
 
     Attributes:
-        device, precision: may be `auto`.
-        budgets: ascending; every trained model is trained under each, with so many times the preset's epochs.
-        tuned: finds the tuned values of trained models, once the conditions are known; where it is or gives None, the
-            preset is trained as it is.
+        preset: with the experiment's changes.
+        features: those of the experiment, or of the preset on the embedded data.
+        execution: as far as it is known before the device is chosen.
+        tuned: finds the tuned values of trained models, once the conditions are known; None: as in the preset.
         more: what further metrics are computed with, once all runs have ended; None: there are none.
         engine: where runs are executed; everything else is done in this process.
     """
 
-    models: tuple[str, ...]
-    data: str
+    experiment: Experiment
     preset: Preset
     workspace: Workspace
-    images: Path | None = None
     features: FeatureConfig = field(default_factory=FeatureConfig)
-    seeds: int = 1
-    first_seed: int = 0
-    budgets: tuple[int, ...] = (1,)
-    device: str = "auto"
-    precision: str = "auto"
-    skip_bad_images: bool = False
-    rerun: bool = False
-    accept_code_changes: bool = False
-    pretrained: Mapping[str, str] = field(default_factory=dict)
-    more: MoreSettings | None = None
-    hub: HubOptions = field(default_factory=dict)
     execution: ExecutionConfig = field(default_factory=ExecutionConfig)
     tuned: Callable[[Planner, Sequence[RequestedModel], Reporter], Tuned] | None = None
-    cards: Path | None = None
-    allow_subset: bool = False
+    more: MoreSettings | None = None
     engine: Engine = field(default_factory=HereEngine)
+
+    @property
+    def seeds(self) -> int:
+        """Trainings of each model."""
+        return self.experiment.seeds or self.preset.seeds
+
+    @property
+    def rerun(self) -> bool:
+        """Whether finished runs are made again."""
+        return self.experiment.reuse == "none"
+
+    @property
+    def reuses_other_code(self) -> bool:
+        """Whether finished runs that other code made are re-used."""
+        return self.experiment.reuse == "any"
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """The models of a request, and what is opened for them."""
+class Resolved:
+    """The models of a benchmark, and what is opened for them."""
 
     models: list[RequestedModel]
     conditions: Conditions
 
 
-def resolve(request: Request, reporter: Reporter) -> Asked:
-    """Resolve the models of a request, and choose device and precision; nothing is opened yet."""
-    models = resolve_models(request.models, request.workspace, request.pretrained, request.hub, request.cards)
-    models, left_out = within_recipe(models, request.models, request.preset)
+def resolve(benchmark: Benchmark, reporter: Reporter) -> Resolved:
+    """Resolve the models of a benchmark, and choose device and precision; nothing is opened yet."""
+    experiment = benchmark.experiment
+    pretrained = check_places(experiment.pretrained)
+    hub = hub_options([f"{name}={value}" for name, value in experiment.hub.items()])
+    models = resolve_models(experiment.models, benchmark.workspace, pretrained, hub, experiment.cards)
+    models, left_out = within_recipe(models, benchmark.experiment.models, benchmark.preset)
     if left_out:
-        reporter.note(f"left out, since {request.preset.name} is a recipe for other models: {', '.join(left_out)}")
+        reporter.note(f"left out, since {benchmark.preset.name} is a recipe for other models: {', '.join(left_out)}")
     for model in (each for row in models for each in row.models):
         if model.kind in {"trained", "pretrained", "hub"}:
-            request.preset.check_model(model.name)  # before any work
+            benchmark.preset.check_model(model.name)  # before any work
         if model.kind == "trained":
-            request.preset.check_lengths()
-    conditions = conditions_of(request, models)
-    if not request.engine.elsewhere:
-        request.execution.check(torch.device(conditions.execution.device))
-    return Asked(models, conditions)
+            benchmark.preset.check_lengths()
+    conditions = conditions_of(benchmark, models)
+    if not benchmark.engine.elsewhere:
+        benchmark.execution.check(torch.device(conditions.execution.device))
+    return Resolved(models, conditions)
 
 
-def conditions_of(request: Request, models: Sequence[RequestedModel]) -> Conditions:
+def conditions_of(benchmark: Benchmark, models: Sequence[RequestedModel]) -> Conditions:
     """What is opened for these models; BenchError where the device is not there."""
-    device = choose_device(request.device)
+    device = choose_device(benchmark.experiment.execution.device)
     needs_pictures = not all(looks_at_nothing(model.word) for model in models)
     kinds = {model.visual for model in models}
     described = RunData(
         sees=tuple(sorted(kinds)) if needs_pictures else (),
         graphs=tuple(sorted(graph_kinds(models))),
-        skip_bad_images=request.skip_bad_images,
+        skip_bad_images=benchmark.experiment.data.skip_bad_images,
     )
     return Conditions.of_inputs(
-        request.data,
-        request.images,
-        request.features,
+        benchmark.experiment.data.annotations,
+        benchmark.experiment.data.images,
+        benchmark.features,
         described=described,
-        preset=request.preset,
-        precision=choose_precision(request.precision, device),
-        execution=replace(request.execution, device=str(device)),
+        preset=benchmark.preset,
+        precision=choose_precision(benchmark.experiment.precision, device),
+        execution=replace(benchmark.execution, device=str(device)),
     )
 
 
-def check_rows(request: Request, models: Sequence[RequestedModel], reporter: Reporter, dataset: Dataset) -> None:
+def check_rows(benchmark: Benchmark, models: Sequence[RequestedModel], reporter: Reporter, dataset: Dataset) -> None:
     """BenchError where rows cannot be made of a data set, or models would learn no word of it."""
     splits = usable_splits(dataset, dataset.faults)
     words = [model.word for model in models]
-    if "human" in request.models and (lone := splits_with_lone_references(splits)):
-        others = [word for word in request.models if word != "human"]
+    if "human" in benchmark.experiment.models and (lone := splits_with_lone_references(splits)):
+        others = [word for word in benchmark.experiment.models if word != "human"]
         if not others:
             others = [f"{CAPTIONS}FILE" if dataset.is_references else "majority"]
         raise BenchError(
@@ -135,46 +140,49 @@ def check_rows(request: Request, models: Sequence[RequestedModel], reporter: Rep
             f"choose human, {CAPTIONS}FILE and hf:NAME with --models; or give Karpathy's file of the data set",
         )
     trains = any(word not in REFERENCE_ROWS for word in trained)
-    check_captions(dataset, request.preset, trains=trains, reporter=reporter)
+    check_captions(dataset, benchmark.preset, trains=trains, reporter=reporter)
 
 
-def plan(request: Request, asked: Asked, context: RunContext, reporter: Reporter, store: Store | None) -> list[RunSpec]:
-    """All runs of a request in the order of execution.
+def plan(
+    benchmark: Benchmark, resolved: Resolved, context: RunContext, reporter: Reporter, store: Store | None
+) -> list[RunSpec]:
+    """All runs of a benchmark in the order of execution.
 
-    Members of ensembles are finished runs of the store, if it has any that the request accepts.
+    Members of ensembles are finished runs of the store, if it has any that the benchmark accepts.
     """
-    trained = list({each.name: each for row in asked.models for each in row.models if each.kind == "trained"}.values())
+    experiment, engine = benchmark.experiment, benchmark.engine
+    trained = {model.name: model for row in resolved.models for model in row.models if model.kind == "trained"}
     tuned = None
     if trained:
         for warning in context.preset.schedule.idle_stages(*context.counts()):
             reporter.note(warning, style="yellow")
-        if request.tuned is not None:
-            tuned = request.tuned(Planner(asked.conditions, context, request.workspace), trained, reporter)
+        if benchmark.tuned is not None:
+            untuned = Planner(resolved.conditions, context, benchmark.workspace)
+            tuned = benchmark.tuned(untuned, list(trained.values()), reporter)
 
     def reuse(specs: list[RunSpec]) -> list[RunSpec]:
-        if store is None or not request.accept_code_changes:
+        if store is None or not benchmark.reuses_other_code:
             return specs
-        return reuse_finished_runs(specs, store, accept=True, rerun=request.rerun)[0]
+        return reuse_finished_runs(specs, store, accept=True, rerun=benchmark.rerun)[0]
 
-    models = [
-        replace(each, captions=each.captions.checked(context.data, reporter, allow_subset=request.allow_subset))
-        if each.captions
-        else each
-        for each in asked.models
-    ]
-    if "human" not in request.models and (splits := splits_with_lone_references(context.data.evaluated)):
-        with_human, models = models, [model for model in models if model.name != "human"]
-        if len(models) < len(with_human):
-            reporter.note(f"left out: human, since no image of {', '.join(splits)} has a second reference")
-    planner = Planner(asked.conditions, context, request.workspace, tuned, reuse)
-    specs = planner.plan(models, request.seeds, first_seed=request.first_seed, budgets=request.budgets)
-    count = sum(spec.kind != "reference" for spec in specs)
-    devices, room = (
-        asked.conditions.execution.devices,
-        partial(memory_bytes, [config_of(spec) for spec in specs], context),
-    )
-    jobs = request.engine.slots(count, context.execution.device, devices, lambda: devices * room())
-    if not isinstance(request.engine, HereEngine):
+    models = []
+    without_people = [] if "human" in experiment.models else splits_with_lone_references(context.data.evaluated)
+    for model in resolved.models:
+        if model.captions is not None:
+            captions = model.captions.checked(context.data, reporter, allow_subset=experiment.allow_subset)
+            models.append(replace(model, captions=captions))
+        elif model.name == "human" and without_people:
+            reporter.note(f"left out: human, since no image of {', '.join(without_people)} has a second reference")
+        else:
+            models.append(model)
+    planner = Planner(resolved.conditions, context, benchmark.workspace, tuned, reuse)
+    specs = planner.plan(models, benchmark.seeds, first_seed=experiment.first_seed, budgets=experiment.budgets)
+    configs = [config_of(spec) for spec in specs]
+    devices = resolved.conditions.execution.devices
+    count = sum(config.kind != "reference" for config in configs)
+    memory = partial(memory_bytes, configs, context)
+    jobs = engine.slots(count, context.execution.device, devices, lambda: devices * memory())
+    if not isinstance(engine, HereEngine):
         jobs = 1 if jobs == 1 else AUTO  # how many share a machine is not known
     return [with_jobs(spec, jobs) for spec in specs]
 

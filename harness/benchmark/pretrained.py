@@ -115,21 +115,14 @@ def folder_name(where: str, revision: str | None = None) -> str:
     return f"{folder.resolve().name}#{digest(files, 6)}"
 
 
-def parse_places(options: tuple[str, ...]) -> dict[str, str]:
-    """Places by model from `NAME=FOLDER-OR-REPOSITORY` options; BenchError where one is none."""
-    places = {}
-    for option in options:
-        model, separator, where = option.partition("=")
-        if not separator or not where:
-            raise BenchError(
-                f"--pretrained {option!r} has no '='", "write --pretrained git/pretrained=FOLDER, or a hub repository"
-            )
+def check_places(places: Mapping[str, str]) -> Mapping[str, str]:
+    """Places by model; BenchError where a model has no pretrained weights."""
+    for model in places:
         if not model_card(model).hub:
             raise BenchError(
                 f"--pretrained {model}: {model} has no pretrained weights",
                 "`bench models list '*/pretrained'` shows who has",
             )
-        places[model] = where
     return places
 
 

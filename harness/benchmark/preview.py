@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from harness.benchmark.context import looking, open_context, open_inputs
-from harness.benchmark.plan import Asked, Request, check_rows, plan
+from harness.benchmark.plan import Benchmark, Resolved, check_rows, plan
 from harness.benchmark.reuse import reuse_finished_runs
 from harness.benchmark.signature import training_fields
 from harness.data.backbones.backbone import open_backbone
@@ -59,33 +59,35 @@ class Preview:
     variances: StoredVariances | None = None
 
 
-def preview(request: Request, asked: Asked, reporter: Reporter, *, here: bool, machine: str | None) -> Preview:
-    """Look at the data, the caches and the results of a request; of data that are not `here`, the sizes are known.
+def preview(
+    benchmark: Benchmark, resolved: Resolved, reporter: Reporter, *, here: bool, machine: str | None
+) -> Preview:
+    """Look at the data, the caches and the results of a benchmark; of data that are not `here`, the sizes are known.
 
     What `run_benchmark` would refuse is refused. Stored runs tell the time if they ran on this `machine`; None: on any.
     """
     if here:
-        planned = _look(request, asked, reporter)
+        planned = _look(benchmark, resolved, reporter)
     else:
-        size, recipe = KNOWN_SIZES[request.data], request.preset.recipe
+        size, recipe = KNOWN_SIZES[benchmark.experiment.data.annotations], benchmark.preset.recipe
         images = size.train
         if recipe is not None and recipe.restval == "dropped":
             images -= size.restval
-        why = f"{request.data} is known by its sizes alone"
-        planned = Preview(request.data, images, round(images * size.captions), why)
-    workspace = request.workspace
+        why = f"{benchmark.experiment.data.annotations} is known by its sizes alone"
+        planned = Preview(benchmark.experiment.data.annotations, images, round(images * size.captions), why)
+    workspace = benchmark.workspace
     if os.path.lexists(workspace.root) and not workspace.root.is_dir():
         raise BenchError(f"the workspace {workspace.root} is not a folder", "name a folder with --workspace")
     if not _has_results(workspace):
         return planned
     with Store(workspace.database, read_only=True) as store:
         specs, notes = reuse_finished_runs(
-            planned.specs, store, accept=request.accept_code_changes, rerun=request.rerun
+            planned.specs, store, accept=benchmark.reuses_other_code, rerun=benchmark.rerun
         )
-        done = {spec.key for spec in specs if not request.rerun and store.status(spec.key) == "finished"}
+        done = {spec.key for spec in specs if not benchmark.rerun and store.status(spec.key) == "finished"}
         seconds: dict[tuple[str, int], float] = {}
-        for budget in request.budgets:
-            preset = request.preset.model_copy(update={"schedule": request.preset.schedule.times(budget)})
+        for budget in benchmark.experiment.budgets:
+            preset = benchmark.preset.model_copy(update={"schedule": benchmark.preset.schedule.times(budget)})
             by_model = run_seconds(store, planned.dataset, training_fields(preset), machine)
             seconds |= {(model, budget): mean for model, mean in by_model.items()}
         data = planned.dataset if planned.record is None else planned.record.fingerprint
@@ -95,18 +97,18 @@ def preview(request: Request, asked: Asked, reporter: Reporter, *, here: bool, m
     return replace(planned, specs=specs, finished=frozenset(done), seconds=seconds, variances=variances)
 
 
-def _look(request: Request, asked: Asked, reporter: Reporter) -> Preview:
+def _look(benchmark: Benchmark, resolved: Resolved, reporter: Reporter) -> Preview:
     """What is known of data that are here, or are drawn."""
-    workspace, conditions, regions = request.workspace, asked.conditions, request.features.regions
+    workspace, conditions, regions = benchmark.workspace, resolved.conditions, benchmark.features.regions
     if (
-        request.data == SCENES
-        and request.images is None
+        benchmark.experiment.data.annotations == SCENES
+        and benchmark.experiment.data.images is None
         and not scenes_folder(workspace.cache, ScenesConfig()).is_dir()
     ):
         size = KNOWN_SIZES[SCENES]
-        open_backbone(request.features)  # what it refuses is refused now
-        if request.features.graphs is not None:
-            check_source(request.features.graphs)
+        open_backbone(benchmark.features)  # what it refuses is refused now
+        if benchmark.features.graphs is not None:
+            check_source(benchmark.features.graphs)
         if regions is not None and not isinstance(regions.source, str):
             check_exists(regions.source)
         drawn = f"{size.train + size.val + size.test:,} pictures drawn, and their features"
@@ -114,8 +116,8 @@ def _look(request: Request, asked: Asked, reporter: Reporter) -> Preview:
         return Preview(SCENES, size.train, round(size.train * size.captions), why, (drawn,))
     dataset, backbone = open_inputs(conditions, workspace)
     sees = looking(conditions.data.sees, dataset)
-    missing = missing_features(dataset, request.features, backbone, sees=sees, cache_dir=workspace.cache)
-    check = partial(check_rows, request, asked.models, reporter)
+    missing = missing_features(dataset, benchmark.features, backbone, sees=sees, cache_dir=workspace.cache)
+    check = partial(check_rows, benchmark, resolved.models, reporter)
     context = open_context(conditions, workspace, reporter, check=check, make=False)
     planned = Preview(dataset.name, *context.counts(), first=missing)
     if missing and regions is not None:
@@ -125,7 +127,7 @@ def _look(request: Request, asked: Asked, reporter: Reporter) -> Preview:
         store = None
         if _has_results(workspace):
             store = stack.enter_context(Store(workspace.database, read_only=True))
-        return replace(planned, specs=plan(request, asked, context, reporter, store), record=record)
+        return replace(planned, specs=plan(benchmark, resolved, context, reporter, store), record=record)
 
 
 def _has_results(place: Workspace) -> bool:

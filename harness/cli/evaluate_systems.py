@@ -32,7 +32,8 @@ def compare_systems(
 
     with doing("Loading torch"):
         from harness.benchmark.benchmark import run_benchmark
-        from harness.benchmark.plan import Request
+        from harness.benchmark.plan import Benchmark
+    from harness.config.experiment import DataChoice, Experiment
     from harness.config.load import load_preset
     from harness.config.model_patterns import CAPTIONS
     from harness.utils.progress import Reporter
@@ -46,17 +47,14 @@ def compare_systems(
         _refuse_other_runs(results)
     with TemporaryDirectory() as folder, Reporter() as reporter:
         place = Workspace(Path(folder))
-        asked = Request(
+        experiment = Experiment(
             models=tuple(f"{CAPTIONS}{file}" for file in predictions),
-            data=str(references),
-            preset=load_preset("quick"),
-            workspace=place,
-            images=images,
-            more=more,
+            data=DataChoice(annotations=str(references), images=images),
             cards=cards,
             allow_subset=allow_subset,
+            workspace=place.root,
         )
-        ended, lacking = run_benchmark(asked, reporter)
+        ended, lacking = run_benchmark(Benchmark(experiment, load_preset("quick"), place, more=more), reporter)
         with Store(place.database) as store:
             print_leaderboard(store, reporter.console)
             if report is not None:

@@ -15,7 +15,7 @@ from harness.cli.experiments import experiment_of
 from harness.cli.inputs import doing, open_results
 from harness.cli.options import refuse_typed
 from harness.cli.output import echo, format_table
-from harness.cli.run import make_request
+from harness.cli.run import make_benchmark
 from harness.config.experiment import DEFAULT_PRESET, Experiment
 from harness.utils.errors import BenchError
 from harness.utils.files import expanded
@@ -24,7 +24,7 @@ from harness.utils.workspace import DEFAULT, Workspace
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from harness.benchmark.plan import Asked, Request
+    from harness.benchmark.plan import Benchmark, Resolved
     from harness.benchmark.preview import Preview
     from harness.data.dataset import Dataset
     from results.runs.run import DatasetInfo
@@ -151,33 +151,33 @@ def plan(
     console = Console(highlight=False)
     with Reporter(console) as reporter:
         with reporter.step("Loading torch"):
-            request = make_request(_one_by_one(experiment) if store else experiment, by_size=not here)
+            benchmark = make_benchmark(_one_by_one(experiment) if store else experiment, by_size=not here)
             from harness.benchmark.plan import resolve
             from harness.benchmark.preview import preview
             from harness.measure.environment import describe_environment
             from results import Store
             from results.runs.spreads import machine_of
         with reporter.step("Planning the runs"):
-            asked = resolve(request, reporter)
+            resolved = resolve(benchmark, reporter)
             machine = None
             if experiment.execution.executor == HERE and not store:
-                machine = machine_of(describe_environment(asked.conditions.execution.device), "trained")
-            planned = preview(request, asked, reporter, here=here, machine=machine)
+                machine = machine_of(describe_environment(resolved.conditions.execution.device), "trained")
+            planned = preview(benchmark, resolved, reporter, here=here, machine=machine)
         left = [spec for spec in planned.specs if spec.key not in planned.finished]
         if store and planned.record is None:
-            seen = f"--backbone {request.features.backbone}"
-            if request.features.regions is not None:
-                seen += f" --regions {request.features.regions.source}"
-            hint = f"type first: bench data features {request.data} {seen}, with the same --workspace and --images"
+            seen = f"--backbone {benchmark.features.backbone}"
+            if benchmark.features.regions is not None:
+                seen += f" --regions {benchmark.features.regions.source}"
+            hint = f"type first: bench data features {data} {seen}, with the same --workspace and --images"
             raise BenchError(f"--store: {planned.unknown}", hint)
-        if store and request.rerun:
+        if store and benchmark.rerun:
             raise BenchError("--store: bench work re-uses what is finished", "leave --reuse none out")
         if store and not left:
             raise BenchError("--store: no run is left to do", "leave --store out")
-    _show(request, asked, planned, machine, console)
+    _show(benchmark, resolved, planned, machine, console)
     if store and planned.record is not None:
-        request.workspace.create()
-        with Store(request.workspace.database) as results:
+        benchmark.workspace.create()
+        with Store(benchmark.workspace.database) as results:
             results.record_dataset(planned.record)
             results.plan(left)
             known = results.progress([spec.key for spec in left])
@@ -199,15 +199,15 @@ def _row(model: str, budget: int) -> str:
     return model if budget == 1 else f"{model}*{budget}"
 
 
-def _show(request: Request, asked: Asked, planned: Preview, machine: str | None, console: Console) -> None:
+def _show(benchmark: Benchmark, resolved: Resolved, planned: Preview, machine: str | None, console: Console) -> None:
     """Print what is made first, the stages, the table of runs, their time and their power."""
     from harness.config.run import config_of
 
-    names = [model.name for model in asked.models if model.kind == "trained"]
-    others = [model.name for model in asked.models if model.kind != "trained"]
+    names = [model.name for model in resolved.models if model.kind == "trained"]
+    others = [model.name for model in resolved.models if model.kind != "trained"]
     if planned.specs and "human" not in {spec.model for spec in planned.specs}:
         others = [name for name in others if name != "human"]  # left out, as the note says
-    seeds, first, budgets = request.seeds, request.first_seed, request.budgets
+    seeds, first, budgets = benchmark.seeds, benchmark.experiment.first_seed, benchmark.experiment.budgets
     trained = {_row(name, budget): (name, budget) for budget in budgets for name in names}
     runs = Counter(dict.fromkeys(trained, seeds)) + Counter(others)
     finished = [spec for spec in planned.specs if spec.key in planned.finished]
@@ -217,7 +217,7 @@ def _show(request: Request, asked: Asked, planned: Preview, machine: str | None,
     if planned.unknown:
         console.print(f"re-used: not known, {planned.unknown}", soft_wrap=True, markup=False)
     if names:
-        _show_stages(request, planned, console)
+        _show_stages(benchmark, planned, console)
     seconds = {row: planned.seconds[key] for row, key in trained.items() if key in planned.seconds}
     _print_table(runs, done, seconds, console, known=not planned.unknown)
     total, untrained = runs.total(), f", rows without training {len(others)}" if others else ""
@@ -231,14 +231,14 @@ def _show(request: Request, asked: Asked, planned: Preview, machine: str | None,
     _print_power(seeds, planned, console)
 
 
-def _show_stages(request: Request, planned: Preview, console: Console) -> None:
+def _show_stages(benchmark: Benchmark, planned: Preview, console: Console) -> None:
     """Print the sizes of all stages under each budget, and warnings of rates that teach nothing."""
     images, captions = planned.images, planned.captions
     if planned.unknown:  # else planning has warned
-        for warning in request.preset.schedule.idle_stages(images, captions):
+        for warning in benchmark.preset.schedule.idle_stages(images, captions):
             console.print(warning, soft_wrap=True, markup=False, style="yellow")
-    for budget in request.budgets:
-        for stage in request.preset.schedule.times(budget).stages:
+    for budget in benchmark.experiment.budgets:
+        for stage in benchmark.preset.schedule.times(budget).stages:
             epochs = "1 epoch" if stage.epochs == 1 else f"{stage.epochs:,} epochs"
             steps = stage.steps_per_epoch(images, captions) * stage.epochs
             presented = stage.images_per_epoch(images, captions) * stage.epochs

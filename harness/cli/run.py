@@ -1,6 +1,6 @@
 """`bench run`: train, caption, score, measure and store; the same command continues or re-uses.
 
-`make_request` checks its options against each other; `bench plan` and `bench tune` take them too.
+`make_benchmark` checks its options against each other; `bench plan` and `bench tune` take them too.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from harness.benchmark.plan import Request
+    from harness.benchmark.plan import Benchmark
     from harness.benchmark.work import Services
     from harness.config.preset import Preset
     from harness.config.run import RunConfig
@@ -111,7 +111,7 @@ def run(
         return
     with Reporter() as reporter:
         with reporter.step("Loading torch"):
-            request = make_request(experiment)
+            benchmark = make_benchmark(experiment)
             from harness.benchmark.benchmark import run_benchmark
             from harness.benchmark.plan import choose_device
             from harness.cli.run_panel import RunPanel, name_of
@@ -119,23 +119,23 @@ def run(
             from reports.html.report import write_report
             from reports.text.summary import Summary
             from results import Store
-        place, processes = request.workspace, request.execution.devices
+        place, processes = benchmark.workspace, benchmark.execution.devices
         if experiment.execution.executor != HERE:
             processes = 1  # each run's worker starts its own
         if processes > 1 and not is_launched():
             chosen = choose_device(experiment.execution.device)
-            request.execution.check(chosen)
+            benchmark.execution.check(chosen)
             if chosen.type == "cpu":
                 _check_cores(processes)
 
         def show_runs(services: Services, specs: Sequence[RunSpec]) -> None:
             elsewhere = experiment.execution.executor != HERE or config_of(specs[0]).execution.jobs > 1
             names = {spec.key: name_of(spec) for spec in specs}
-            reporter.show(RunPanel(services.store, names, elsewhere=elsewhere, rerun=request.rerun))
+            reporter.show(RunPanel(services.store, names, elsewhere=elsewhere, rerun=benchmark.rerun))
 
         started = time.monotonic()
         with every_rank(processes):
-            ended, lacking = run_benchmark(request, reporter, show_runs)
+            ended, lacking = run_benchmark(benchmark, reporter, show_runs)
         seconds = time.monotonic() - started
         with Store(place.database) as store, reporter.step("Writing the report"):
             summary = Summary.read(store, ended)
@@ -184,8 +184,8 @@ def _check_cores(processes: int) -> None:
         raise BenchError(why, f"write --devices {cores}")
 
 
-def make_request(experiment: Experiment, *, by_size: bool = False, tuning: bool = False) -> Request:
-    """The request of an experiment, of trials if it is for `tuning`; imports torch once its fields are known to agree.
+def make_benchmark(experiment: Experiment, *, by_size: bool = False, tuning: bool = False) -> Benchmark:
+    """The benchmark of an experiment, of trials if it is for `tuning`; imports torch once its fields agree.
 
     With `by_size`, of the data only the sizes are known, so that features are not looked at.
     """
@@ -220,9 +220,7 @@ def make_request(experiment: Experiment, *, by_size: bool = False, tuning: bool 
 
         check_trackers(execution.log)
 
-    from harness.benchmark.hub_model import hub_options
-    from harness.benchmark.plan import Request
-    from harness.benchmark.pretrained import parse_places
+    from harness.benchmark.plan import Benchmark
     from harness.config.execution import AUTO, ExecutionConfig
     from harness.key import plugin_digests
     from harness.metrics.more.measure import MoreSettings
@@ -239,21 +237,11 @@ def make_request(experiment: Experiment, *, by_size: bool = False, tuning: bool 
     metrics = experiment.metrics
     for path in metrics.instances:
         require_file(path, "--instances", "give COCO's instances_*.json")
-    return Request(
-        models=experiment.models,
-        data=experiment.data.annotations,
-        preset=preset,
-        workspace=workspace,
-        images=experiment.data.images,
+    return Benchmark(
+        experiment,
+        preset,
+        workspace,
         features=features,
-        seeds=seeds,
-        first_seed=experiment.first_seed,
-        budgets=experiment.budgets,
-        device=execution.device,
-        precision=experiment.precision,
-        skip_bad_images=experiment.data.skip_bad_images,
-        rerun=experiment.reuse == "none",
-        accept_code_changes=experiment.reuse == "any",
         execution=ExecutionConfig(
             devices=processes,
             jobs=at_once,
@@ -262,12 +250,8 @@ def make_request(experiment: Experiment, *, by_size: bool = False, tuning: bool 
             digests=plugin_digests(),
             accept_mixed=experiment.accept_mixed,
         ),
-        pretrained=parse_places(tuple(f"{model}={where}" for model, where in experiment.pretrained.items())),
-        hub=hub_options([f"{name}={value}" for name, value in experiment.hub.items()]),
-        more=MoreSettings.parse(metrics.clip, metrics.bert, metrics.instances) if metrics.any else None,
         tuned=find_tuned(workspace, experiment.tuned),
-        cards=experiment.cards,
-        allow_subset=experiment.allow_subset,
+        more=MoreSettings.parse(metrics.clip, metrics.bert, metrics.instances) if metrics.any else None,
         engine=choose_engine(execution.executor, resources, at_once),
     )
 

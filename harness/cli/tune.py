@@ -14,7 +14,7 @@ from harness.benchmark.engines import HERE
 from harness.cli import options
 from harness.cli.experiments import experiment_of
 from harness.cli.output import ForceOption, check_out, deliver, echo
-from harness.cli.run import make_request
+from harness.cli.run import make_benchmark
 from harness.config.experiment import DEFAULT_PRESET
 from harness.utils.workspace import DEFAULT
 
@@ -90,11 +90,11 @@ def tune(
     experiment = experiment_of(context, file)
     with Reporter() as reporter:
         with reporter.step("Loading torch"):
-            request = make_request(experiment, tuning=True)
+            benchmark = make_benchmark(experiment, tuning=True)
             from harness.benchmark.tune import tune as tuning
             from harness.config.tuning import WIDTHS, SearchSpace
         space = SearchSpace(width=WIDTHS if tune_width else (), stage=stage)
-        tuned = tuning.tune(request, reporter, trials=trials, space=space)
+        tuned = tuning.tune(benchmark, reporter, trials=trials, space=space)
     echo(_table(tuned.models), nl=False)
     for name, error in tuned.errors.items():
         echo(f"{name} failed: {error}", err=True)

@@ -23,7 +23,7 @@ from harness.benchmark.context import RunContext
 from harness.benchmark.costs import BASE_BYTES
 from harness.benchmark.engines import Engine, Failure, spread_over
 from harness.benchmark.engines.here import limit_threads
-from harness.benchmark.plan import Request, check_rows, conditions_of
+from harness.benchmark.plan import Benchmark, check_rows, conditions_of
 from harness.benchmark.plan_runs import Planner
 from harness.benchmark.rows import RequestedModel, resolve_models
 from harness.benchmark.run import open_model
@@ -134,28 +134,28 @@ class Tuning:
     errors: dict[str, str]
 
 
-def tune(request: Request, reporter: Reporter, *, trials: int, space: SearchSpace) -> Tuning:
+def tune(benchmark: Benchmark, reporter: Reporter, *, trials: int, space: SearchSpace) -> Tuning:
     """Do all trials of all models that are not done yet; one model's failure never stops the others.
 
     Each model has so many `trials`, which search the `space`. BenchError where there is nothing to tune, or a preset
     cannot be tuned.
     """
-    models, workspace = _trained(request, reporter), request.workspace
-    _check(request.preset, space)
+    models, workspace = _trained(benchmark, reporter), benchmark.workspace
+    _check(benchmark.preset, space)
     if space.stage:
-        stages = request.preset.schedule.stages
+        stages = benchmark.preset.schedule.stages
         last = [stage.name for stage in stages].index(space.stage)
-        request = replace(request, preset=with_stages(request.preset, stages[: last + 1]))
+        benchmark = replace(benchmark, preset=with_stages(benchmark.preset, stages[: last + 1]))
     with ExitStack() as stack:
-        engine = stack.enter_context(closing(request.engine))
+        engine = stack.enter_context(closing(benchmark.engine))
         engine.check(workspace)
         workspace.create()
-        services = stack.enter_context(Services(workspace, reporter, request.execution.plugins))
-        conditions = conditions_of(request, models)
+        services = stack.enter_context(Services(workspace, reporter, benchmark.execution.plugins))
+        conditions = conditions_of(benchmark, models)
         device = torch.device(conditions.execution.device)
         context = services.context(
             conditions,
-            check=partial(check_rows, request, models, reporter),
+            check=partial(check_rows, benchmark, models, reporter),
             spread=spread_over(engine, device, BASE_BYTES),
         )
         for warning in context.preset.schedule.idle_stages(*context.counts()):
@@ -179,9 +179,9 @@ def tune(request: Request, reporter: Reporter, *, trials: int, space: SearchSpac
         return Tuning(search, context.signature, tuned, done, errors)
 
 
-def _trained(request: Request, reporter: Reporter) -> list[RequestedModel]:
-    """The models of a request that are trained; the reporter is told of the others."""
-    requested = resolve_models(request.models, request.workspace)
+def _trained(benchmark: Benchmark, reporter: Reporter) -> list[RequestedModel]:
+    """The models of a benchmark that are trained; the reporter is told of the others."""
+    requested = resolve_models(benchmark.experiment.models, benchmark.workspace)
     models = [model for model in requested if model.kind == "trained"]
     others = ", ".join(model.name for model in requested if model.kind != "trained")
     if not models:

@@ -11,9 +11,9 @@ import torch
 from pydantic import BaseModel, ValidationError
 
 from harness.benchmark.context import open_context
-from harness.benchmark.plan import Request
 from harness.benchmark.plan_runs import Planner
 from harness.benchmark.rows import resolve_models
+from harness.config.experiment import Experiment
 from harness.config.features import FEATURES_NOT_IN_KEY, FeatureConfig
 from harness.config.load import load_preset
 from harness.config.preset import NOT_IN_KEY, NOT_SCORED, Preset
@@ -30,34 +30,33 @@ CODE = CodeRecord("aaaa", "bbbb", "1", {})
 
 IN_KEY = {
     "models": "a run is of one model, which is in its key",
-    "data": "the signature's digest of annotations and pictures",
-    "preset": "leaf by leaf, see below",
-    "images": "the pictures are in the digest of the data, wherever they lie",
+    "pretrained": "the signature's `feat`, `vocab` and `size` name the weights",
+    "hub": "the signature's `prompt`, `clean`, `attn` and `prec`",
+    "allow_subset": "the images that a file of captions has are the signature's `subset`",
+    "plugins": "the digests of their code",
+    "data": "the signature's digest of annotations, pictures and the ids that were left out",
     "features": "leaf by leaf, see below",
+    "preset": "leaf by leaf, see below",
+    "changes": "they are in the preset",
     "seeds": "a run is of one seed, which is in its key",
     "first_seed": "a run is of one seed, which is in its key",
     "budgets": "a run is of one budget, whose stages are in its preset",
     "tuned": "each model's values are in its preset, and how they were found in the signature's `tuned`",
     "precision": "the signature's `prec`",
-    "skip_bad_images": "the ids that were left out are in the digest of the data",
-    "pretrained": "the signature's `feat`, `vocab` and `size` name the weights",
-    "allow_subset": "the images that a file of captions has are the signature's `subset`",
-    "hub": "the signature's `prompt`, `clean`, `attn` and `prec`",
 }
 MOVES_NO_SCORE = {
     "cards": "what is known of systems whose captions are scored",
-    "more": "adds metrics whose names hold what they depend on",
-    "workspace": "where results are written",
-    "device": "another machine rounds otherwise, and computes the same",
-    "rerun": "whether finished runs are made again",
-    "accept_code_changes": "which finished runs are re-used",
-    "engine": "where runs are executed",
+    "metrics": "add metrics whose names hold what they depend on",
+    "reuse": "which finished runs are re-used",
+    "accept_mixed": "whether seeds of other versions of packages make one row, which is marked",
     "execution": "how many devices, processes and kernels share the work; rounding alone, recorded in the environment",
+    "workspace": "where results are written",
+    "db": "where results are written",
 }
 
 
-def test_every_part_of_a_request_is_accounted_for() -> None:
-    assert {field.name for field in fields(Request)} == {*IN_KEY, *MOVES_NO_SCORE}
+def test_every_field_of_an_experiment_is_accounted_for() -> None:
+    assert set(Experiment.model_fields) == {*IN_KEY, *MOVES_NO_SCORE}
 
 
 # A preset whose optional parts are all there, so that each of their settings is a leaf.

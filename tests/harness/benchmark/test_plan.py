@@ -12,10 +12,11 @@ from PIL import Image
 
 from harness.benchmark.baselines import REFERENCE_ROWS
 from harness.benchmark.context import RunContext, open_context
-from harness.benchmark.plan import Request, resolve
+from harness.benchmark.plan import Benchmark, resolve
 from harness.benchmark.plan import plan as plan_request
 from harness.benchmark.pretrained import Pretrained
 from harness.benchmark.rows import RequestedModel, resolve_models
+from harness.config.experiment import DataChoice, Experiment
 from harness.config.features import FeatureConfig
 from harness.config.load import load_preset
 from harness.config.run import config_of
@@ -214,12 +215,13 @@ def test_people_are_left_out_of_all_where_images_have_one_reference(tmp_path: Pa
     said = io.StringIO()
     data, workspace = one_caption_a_picture(tmp_path), Workspace(tmp_path / "workspace")
     backbone = FeatureConfig(backbone="filterbank", options={"grid": "2"})
-    request = Request(("all",), str(data), load_preset("smoke", CHANGES), workspace, features=backbone)
+    experiment = Experiment(models=("all",), data=DataChoice(annotations=str(data)))
+    benchmark = Benchmark(experiment, load_preset("smoke", CHANGES), workspace, features=backbone)
     reporter = quiet(said)
     workspace.create()
-    asked = resolve(request, reporter)
-    context = open_context(asked.conditions, workspace, reporter)
-    models = {spec.model for spec in plan_request(request, asked, context, reporter, None)}
+    resolved = resolve(benchmark, reporter)
+    context = open_context(resolved.conditions, workspace, reporter)
+    models = {spec.model for spec in plan_request(benchmark, resolved, context, reporter, None)}
     assert {"majority", "retrieval", "blind"} < models
     assert "human" not in models
     assert "human" in said.getvalue()

@@ -21,7 +21,7 @@ import zoo
 from harness.benchmark import pretrained
 from harness.benchmark.context import Execution, ModelInputs, RunContext
 from harness.benchmark.hub_model import HubModel, SavedHubModel, hub_options, prefetch_hub
-from harness.benchmark.pretrained import Pretrained, parse_places, prefetch_model, published_signature
+from harness.benchmark.pretrained import Pretrained, check_places, prefetch_model, published_signature
 from harness.benchmark.rows import resolve_models
 from harness.benchmark.saved_model import SavedModel
 from harness.benchmark.signature import pretraining_field
@@ -42,6 +42,7 @@ from tests.harness.conftest import (
     DrawScenes,
     bench,
     bench_ok,
+    bench_or_raise,
     failures_in,
     groups_in,
     run_counts,
@@ -185,11 +186,13 @@ def test_offline_nothing_is_fetched() -> None:
         prefetch_model("blip/small", None)
 
 
-def test_places_are_read_strictly() -> None:
-    assert parse_places(("git/pretrained=a=b",)) == {"git/pretrained": "a=b"}
-    for wrong in ("git/pretrained", "git/pretrained=", "blip/small=x"):
-        with pytest.raises(BenchError):
-            parse_places((wrong,))
+def test_places_are_of_models_with_weights() -> None:
+    assert check_places({"git/pretrained": "a=b"}) == {"git/pretrained": "a=b"}
+    with pytest.raises(BenchError, match="no pretrained weights"):
+        check_places({"blip/small": "x"})
+    for wrong in ("git/pretrained", "git/pretrained="):
+        with pytest.raises(BenchError, match="no '='"):
+            bench_or_raise("plan", "--models", "git/pretrained", "--pretrained", wrong)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
