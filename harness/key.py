@@ -297,7 +297,7 @@ def _closure(module: str, file: Path) -> set[Path]:
             continue
         found.add(path)
         package = name.rpartition(".")[0]
-        initial = find(package) if package and not package.startswith("zoo") else None
+        initial = find(package) if package not in {"", "zoo"} else None
         if initial is not None:  # importing a submodule runs its package too
             waiting.append((package, initial))
         for imported in _imports(name, path):

@@ -1,5 +1,7 @@
 """Digests of code change with what code does, and cover what a model is made of."""
 
+import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -8,7 +10,7 @@ import pytest
 from harness.key import harness_files, model_files, tree_digest
 from harness.utils.errors import BenchError
 from harness.utils.plugins import load_plugin
-from tests.harness.conftest import own_registry
+from tests.harness.conftest import bench_environment, own_registry
 from zoo import ModelCard, list_models, model_card
 
 SOURCE = '''
@@ -55,7 +57,8 @@ def test_this_tree_digest_is_the_same_on_every_python() -> None:
 def test_a_model_is_made_of_what_its_module_imports() -> None:
     files = model_files([model_card("cgru")])
     layers = {f"zoo/layers/{name}.py" for name in ("attention", "cache", "looped", "lstm")}
-    assert set(files) == {"zoo/captioner.py", "zoo/models/cgru.py", "zoo/recurrent.py"} | layers
+    packages = {"zoo/layers/__init__.py", "zoo/models/__init__.py"}
+    assert set(files) == {"zoo/captioner.py", "zoo/models/cgru.py", "zoo/recurrent.py"} | layers | packages
     for name in list_models():
         assert any(path.startswith("zoo/models/") for path in model_files([model_card(name)])), name
 
@@ -104,3 +107,36 @@ def test_a_class_without_a_file_is_refused() -> None:
     with pytest.raises(BenchError, match="defined in no file") as caught:
         model_files([ModelCard("nowhere", entry, "s", "p", 2026, "s", "MIT", "pooled")])  # type: ignore[arg-type]
     assert "--plugin" in (caught.value.hint or "")
+
+
+LOADED = """
+import json, os, sys
+import torch
+from harness.key import code_of_model
+from zoo import create_model, model_card, select_models
+
+assert not any(name.startswith("zoo.models.") for name in sys.modules)
+missing = {}
+for name in [*select_models("all"), "expansionnet_v2/end-to-end", "git/small"]:
+    reading, writing = os.pipe()
+    if not os.fork():
+        create_model(name, vocab_size=50, visual_dim=16, **model_card(name).tiny)
+        files = [sys.modules[module].__file__ for module in sys.modules if module.split(".")[0] == "zoo"]
+        os.write(writing, json.dumps(files).encode())
+        os._exit(0)
+    os.wait()
+    loaded = {file[file.rindex("/zoo/") + 1 :] for file in json.loads(os.read(reading, 1 << 20))}
+    other = loaded - code_of_model(name, model_card(name).tiny).files.keys() - {"zoo/registry.py", "zoo/errors.py"}
+    # Cards, whose arguments are in the key.
+    other = {file for file in other if not file.startswith("zoo/presets/") and file != "zoo/__init__.py"}
+    if other:
+        missing[name] = sorted(other)
+print(json.dumps(missing))
+"""
+
+
+def test_every_module_that_a_model_loads_is_in_its_code() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED], env=bench_environment(), check=True, capture_output=True, text=True
+    )
+    assert json.loads(done.stdout.splitlines()[-1]) == {}

@@ -117,6 +117,26 @@ def test_published_weights_are_planned_from_where_they_lie(small: RunContext, wo
     assert further.signature["schedule"] == small.signature["schedule"]
 
 
+def test_a_checkpoint_that_was_moved_is_the_same_and_a_replaced_one_is_not(
+    small: RunContext, workspace: Workspace, tmp_path: Path
+) -> None:
+    def key_at(folder: Path) -> str:
+        models = resolve_models(["git/pretrained"], workspace, {"git/pretrained": str(folder)})
+        [spec] = planner(small, workspace).plan(models, 1)
+        assert config_of(spec).files.checkpoint == folder
+        return spec.key
+
+    first = tmp_path / "git"
+    first.mkdir()
+    (first / "model.safetensors").write_bytes(b"weights")
+    key = key_at(first)
+    (tmp_path / "elsewhere").mkdir()
+    moved = first.rename(tmp_path / "elsewhere" / "git")
+    assert key_at(moved) == key
+    (moved / "model.safetensors").write_bytes(b"other weights")
+    assert key_at(moved) != key
+
+
 def test_a_stored_run_keeps_its_own_decoding(small: RunContext, workspace: Workspace) -> None:
     save_run(workspace, "stored-run", small)
     [spec] = plan(["stored-run"], small, workspace)
