@@ -1,26 +1,29 @@
-"""The benchmark: plan the runs, store them, have an engine execute those that are not finished, and time what was left.
+"""The benchmark: plan the runs, store them, submit those that are not finished, and time what was left.
 
 Finished runs are re-used, failed ones tried again, and one model's failure never stops the others.
 """
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
 from contextlib import ExitStack, closing
 from functools import partial
 
 import torch
 
 from harness.benchmark.costs import BASE_BYTES, time_deferred
-from harness.benchmark.engines import Failure, spread_over
-from harness.benchmark.engines.here import limit_threads
+from harness.benchmark.execute import LOCK, Ended, execute_run, mark_interrupted
 from harness.benchmark.plan import Benchmark, check_rows, plan, resolve
 from harness.benchmark.reuse import reuse_finished_runs
 from harness.benchmark.saved_model import is_saved
 from harness.benchmark.scoring import add_facts, add_more_metrics, more_evaluator
-from harness.benchmark.work import Ended, Services, Work, mark_interrupted, next_free
+from harness.benchmark.services import Services
 from harness.config.run import config_of
+from harness.executors import CallError, spread_over
+from harness.executors.local import limit_threads
 from harness.measure.environment import describe_state
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
+from harness.utils.workspace import is_locked
 from results.records import RunSpec
 
 _RELEASE_S = 5.0
@@ -33,26 +36,26 @@ def run_benchmark(
 
     Gives how each run ended, by key; and by name why metrics that were asked for could not be measured.
     """
-    resolved, ended, lacking = resolve(benchmark, reporter), dict[str, Ended](), dict[str, str]()
+    resolved, workspace, rerun = resolve(benchmark, reporter), benchmark.workspace, benchmark.rerun
     with ExitStack() as stack:
-        engine = stack.enter_context(closing(benchmark.engine))
-        engine.check(benchmark.workspace)
-        benchmark.workspace.create()
-        services = stack.enter_context(Services(benchmark.workspace, reporter, benchmark.execution.plugins))
+        executor = stack.enter_context(closing(benchmark.executor))
+        executor.check(workspace)
+        workspace.create()
+        services = stack.enter_context(Services(workspace, reporter, benchmark.execution.plugins))
         store = services.store
         # The data: images checked, features extracted or re-used, vocabulary built.
         device = torch.device(resolved.conditions.execution.device)
         context = services.context(
             resolved.conditions,
             check=partial(check_rows, benchmark, resolved.models, reporter),
-            spread=spread_over(engine, device, BASE_BYTES),
+            spread=spread_over(executor, device, BASE_BYTES),
         )
         more = None if benchmark.more is None else more_evaluator(benchmark.more, context.data, str(device))
-        # The plan: a spec for every run, or the finished run that stands for it.
+        # The plan: a run for every model and seed, or the finished one that stands for it.
         with reporter.step("Planning the runs"):
             specs = plan(benchmark, resolved, context, reporter, store)
             store.record_dataset(context.data.record(context.signature["data"]))
-            specs, notes = reuse_finished_runs(specs, store, accept=benchmark.reuses_other_code, rerun=benchmark.rerun)
+            specs, notes = reuse_finished_runs(specs, store, accept=benchmark.reuses_other_code, rerun=rerun)
         for note in notes:
             reporter.note(note)
         _refuse_missing_members(specs, services)
@@ -60,45 +63,55 @@ def run_benchmark(
         on_plan(services, specs)
         if others := describe_state(device).get("other_processes"):
             reporter.note(f"{others} other processes use {device}: times will be longer", style="yellow")
-        # The runs: first those that are finished, then those that no other command executes.
-        titles, left, work = _titles(specs), [], Work(benchmark.workspace, benchmark.rerun, services)
-        ensembles = [spec.key for spec in specs if spec.kind == "ensemble"]
-        for key in titles:
-            if work.is_done(key):
-                ended[key] = work(key)
-            elif key not in ensembles:
-                left.append(key)
-
-        def take() -> str | None:
-            if (key := next_free(left, benchmark.workspace)) is not None:
-                reporter.log(titles[key])
-            return key
-
+        # The runs: those that are finished, the others, those that another command executed, and ensembles of them.
+        jobs = config_of(specs[0]).execution.jobs
+        titles = _titles(specs)
+        kinds = {spec.key: spec.kind for spec in specs}
+        finished = [key for key in titles if not rerun and store.status(key) == "finished"]
+        pending = [key for key in titles if key not in finished and kinds[key] != "ensemble"]
+        ensembles = [key for key in titles if key not in finished and kinds[key] == "ensemble"]
+        ended = {key: execute_run(key, workspace) for key in finished}
+        futures: dict[str, Future[Ended]] = {}
+        report_end = partial(_report_failure, titles, services)
         try:
-            ending = stack.enter_context(closing(engine.perform(work, take)))
-            with limit_threads(config_of(specs[0]).execution.jobs or 1):
-                for key, answer in ending:
-                    ended[key] = "failed" if isinstance(answer, Failure) else answer
-                    if isinstance(answer, Failure):  # its process died
-                        store.fail(key, answer.error_class, answer.reason, "")
-                        reporter.note(f"{titles[key]}: failed: {answer}", style="red")
+            for wait_for_others in (False, True):
+                with limit_threads(jobs or 1), executor.batch():
+                    for key in pending:
+                        if jobs == 1 and (wait_for_others or not is_locked(workspace.run_folder(key) / LOCK)):
+                            reporter.log(titles[key])  # else the lines of each run have its name
+                        futures[key] = executor.submit(execute_run, key, workspace, rerun, wait_for_others)
+                        futures[key].add_done_callback(partial(report_end, key))
+                wait([futures[key] for key in pending])
+                for key in pending:
+                    ended[key] = "failed" if futures[key].exception() else futures[key].result()
+                pending = [key for key in pending if ended[key] == "busy"]
         except KeyboardInterrupt:
-            mark_interrupted(engine.at_work, services, _RELEASE_S)
+            at_work = [key for key, future in futures.items() if future.running()]
+            executor.cancel()
+            mark_interrupted(at_work, services, _RELEASE_S)
             raise
-        # Ensembles, once all that they may be made of has ended.
-        for key in (key for key in ensembles if not work.is_done(key)):
+        for key in ensembles:
             reporter.log(titles[key])
-            ended[key] = work(key)
+            ended[key] = execute_run(key, workspace, rerun)
         # What was not measured while runs were side by side, and what was asked for besides.
         time_deferred(specs, services)
         there = [spec for spec in specs if ended[spec.key] in {"finished", "reused"}]
         with reporter.step("Judging the facts that captions state"):
             add_facts(there, context.data, store, reporter, None if more is None else more.objects)
+        lacking: dict[str, str] = {}
         if more is not None:
             lacking = add_more_metrics(there, more, context.data, store, reporter)
             for name, reason in lacking.items():
                 reporter.note(f"not measured: {name}: {reason}", style="yellow")
         return ended, lacking
+
+
+def _report_failure(titles: dict[str, str], services: Services, key: str, future: Future[Ended]) -> None:
+    """Store and say why a run has no end of its own, as where its process died."""
+    error = None if future.cancelled() else future.exception()
+    if isinstance(error, CallError):
+        services.store.fail(key, error.error_class, error.reason, "")
+        services.reporter.note(f"{titles[key]}: failed: {error}", style="red")
 
 
 def _refuse_missing_members(specs: Sequence[RunSpec], services: Services) -> None:

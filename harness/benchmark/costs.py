@@ -41,7 +41,7 @@ from results.store.store import Store
 from zoo.captioner import Captioner, HasBackbone, Visual
 
 if TYPE_CHECKING:
-    from harness.benchmark.work import Services
+    from harness.benchmark.services import Services
     from harness.inference.hub_captioner import HubCaptioner
 
 COSTS = {

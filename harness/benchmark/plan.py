@@ -10,8 +10,6 @@ import torch
 from harness.benchmark.baselines import REFERENCE_ROWS
 from harness.benchmark.context import RunContext, check_captions, splits_with_lone_references, usable_splits
 from harness.benchmark.costs import memory_bytes
-from harness.benchmark.engines import Engine
-from harness.benchmark.engines.here import HereEngine
 from harness.benchmark.hub_model import hub_options
 from harness.benchmark.plan_runs import Planner
 from harness.benchmark.pretrained import check_places
@@ -25,6 +23,8 @@ from harness.config.preset import Preset
 from harness.config.run import Conditions, RunData, config_of
 from harness.config.tuning import Tuned
 from harness.data.dataset import Dataset
+from harness.executors import Executor
+from harness.executors.local import LocalExecutor
 from harness.metrics.more.measure import MoreSettings
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
@@ -43,7 +43,7 @@ class Benchmark:
         execution: as far as it is known before the device is chosen.
         tuned: finds the tuned values of trained models, once the conditions are known; None: as in the preset.
         more: what further metrics are computed with, once all runs have ended; None: there are none.
-        engine: where runs are executed; everything else is done in this process.
+        executor: where runs are executed; everything else is done in this process.
     """
 
     experiment: Experiment
@@ -53,7 +53,7 @@ class Benchmark:
     execution: ExecutionConfig = field(default_factory=ExecutionConfig)
     tuned: Callable[[Planner, Sequence[RequestedModel], Reporter], Tuned] | None = None
     more: MoreSettings | None = None
-    engine: Engine = field(default_factory=HereEngine)
+    executor: Executor = field(default_factory=LocalExecutor)
 
     @property
     def seeds(self) -> int:
@@ -94,7 +94,7 @@ def resolve(benchmark: Benchmark, reporter: Reporter) -> Resolved:
         if model.kind == "trained":
             benchmark.preset.check_lengths()
     conditions = conditions_of(benchmark, models)
-    if not benchmark.engine.elsewhere:
+    if not benchmark.executor.elsewhere:
         benchmark.execution.check(torch.device(conditions.execution.device))
     return Resolved(models, conditions)
 
@@ -150,7 +150,7 @@ def plan(
 
     Members of ensembles are finished runs of the store, if it has any that the benchmark accepts.
     """
-    experiment, engine = benchmark.experiment, benchmark.engine
+    experiment, executor = benchmark.experiment, benchmark.executor
     trained = {model.name: model for row in resolved.models for model in row.models if model.kind == "trained"}
     tuned = None
     if trained:
@@ -181,8 +181,8 @@ def plan(
     devices = resolved.conditions.execution.devices
     count = sum(config.kind != "reference" for config in configs)
     memory = partial(memory_bytes, configs, context)
-    jobs = engine.slots(count, context.execution.device, devices, lambda: devices * memory())
-    if not isinstance(engine, HereEngine):
+    jobs = executor.slots(count, context.execution.device, devices, lambda: devices * memory())
+    if not isinstance(executor, LocalExecutor):
         jobs = 1 if jobs == 1 else AUTO  # how many share a machine is not known
     return [with_jobs(spec, jobs) for spec in specs]
 

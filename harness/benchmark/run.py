@@ -68,7 +68,7 @@ from zoo.laws import check_laws
 from zoo.registry import is_shipped
 
 if TYPE_CHECKING:
-    from harness.benchmark.work import Services
+    from harness.benchmark.services import Services
 
 _NOT_TRAINED: Final = {
     "pretrained": "a published model as it is: nothing was trained here",

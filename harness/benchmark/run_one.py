@@ -2,10 +2,11 @@
 
 from pathlib import Path
 
+from harness.benchmark.execute import Ended, execute_run
 from harness.benchmark.plan_runs import describe, describe_members, make_spec, record_of, record_of_members
 from harness.benchmark.reuse import reuse_finished_runs
 from harness.benchmark.scoring import add_facts
-from harness.benchmark.work import Ended, Services, Work
+from harness.benchmark.services import Services
 from harness.config.run import EnsembleRun, RunConfig
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
@@ -55,7 +56,7 @@ def run_one(
         for note in notes:
             reporter.note(note)
         reporter.log(f"{spec.model} seed {spec.seed}: {spec.key}")
-        ended = Work(workspace, rerun, services)(spec.key)
+        ended = execute_run(spec.key, workspace, rerun)
         if ended in {"finished", "reused"}:
             with reporter.step("Judging the facts that captions state"):
                 add_facts([spec], context.data, store, reporter)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from harness.benchmark.engines import HERE
 from harness.cli import options
 from harness.cli.experiments import experiment_of
 from harness.cli.inputs import doing, open_results
@@ -17,6 +16,7 @@ from harness.cli.options import refuse_typed
 from harness.cli.output import echo, format_table
 from harness.cli.run import make_benchmark
 from harness.config.experiment import DEFAULT_PRESET, Experiment
+from harness.executors import HERE
 from harness.utils.errors import BenchError
 from harness.utils.files import expanded
 from harness.utils.workspace import DEFAULT, Workspace

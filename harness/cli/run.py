@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from harness.benchmark.engines import HERE, Resources, check_engine, choose_engine
 from harness.cli import options
 from harness.cli.experiments import experiment_of
 from harness.cli.inputs import chosen_features, find_tuned
@@ -20,6 +19,7 @@ from harness.cli.run_one import read_run
 from harness.config.experiment import DEFAULT_PRESET, Experiment, is_run, read_experiment, write_experiment
 from harness.config.limits import MAX_COUNT, MAX_SEED
 from harness.config.load import load_preset
+from harness.executors import HERE, Resources, check_executor, choose_executor
 from harness.training.launch import every_rank, in_every_process, is_launched, process_count
 from harness.utils.errors import BenchError
 from harness.utils.files import require_file
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from harness.benchmark.plan import Benchmark
-    from harness.benchmark.work import Services
+    from harness.benchmark.services import Services
     from harness.config.preset import Preset
     from harness.config.run import RunConfig
     from results.records import RunSpec
@@ -209,7 +209,7 @@ def make_benchmark(experiment: Experiment, *, by_size: bool = False, tuning: boo
     per_run = {
         f"--{name}-per-run": getattr(execution, f"{name}_per_run") for name in ("cpus", "gpus", "memory", "hours")
     }
-    check_engine(execution.executor, per_run, processes, tuning=tuning)
+    check_executor(execution.executor, per_run, processes, tuning=tuning)
     load_plugins(experiment.plugins)
     if tuning:
         from harness.benchmark.tune.study import require_optuna
@@ -252,7 +252,7 @@ def make_benchmark(experiment: Experiment, *, by_size: bool = False, tuning: boo
         ),
         tuned=find_tuned(workspace, experiment.tuned),
         more=MoreSettings.parse(metrics.clip, metrics.bert, metrics.instances) if metrics.any else None,
-        engine=choose_engine(execution.executor, resources, at_once),
+        executor=choose_executor(execution.executor, resources, at_once, rerun=experiment.reuse == "none"),
     )
 
 

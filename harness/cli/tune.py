@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.benchmark.engines import HERE
 from harness.cli import options
 from harness.cli.experiments import experiment_of
 from harness.cli.output import ForceOption, check_out, deliver, echo
 from harness.cli.run import make_benchmark
 from harness.config.experiment import DEFAULT_PRESET
+from harness.executors import HERE
 from harness.utils.workspace import DEFAULT
 
 if TYPE_CHECKING:

@@ -35,7 +35,8 @@ def work(
     Store(place.database, create=False).close()  # without results there are no planned runs
     with Reporter() as reporter:
         with reporter.step("Loading torch"):
-            from harness.benchmark.work import Services, work_off
+            from harness.benchmark.execute import execute_planned
+            from harness.benchmark.services import Services
             from harness.cli.run_panel import RunPanel, name_of
             from reports.text.summary import count_ends
         with Services(place, reporter) as services:
@@ -43,7 +44,7 @@ def work(
             known = keys or store.keys({"planned", "running"})
             names = {key: name_of(store.spec(key)) for key in known if store.status(key) is not None}
             reporter.show(RunPanel(store, names, elsewhere=False, rerun=False))
-            ended = work_off(keys or None, services)
+            ended = execute_planned(keys or None, services)
     echo(count_ends(ended))
     if {"failed", "skipped"} & {*ended.values()}:
         sys.exit(1)

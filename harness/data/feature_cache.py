@@ -80,9 +80,6 @@ class Chunks:
         [(_, batches)] = ((found, list(computed)) for found, computed in self.compute([number]))
         return batches
 
-    def close(self) -> None:
-        """Nothing stays open between chunks."""
-
     def _half(self, images: Visual) -> Half:
         pixels = images.to(self.device).pixels
         assert pixels is not None, "read by `_pixels`"

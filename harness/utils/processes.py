@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from multiprocessing import resource_tracker
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
@@ -52,6 +52,22 @@ def die_with(parent: int) -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
+
+
+_OPENED = ExitStack()
+"""What calls in this worker opened for later ones."""
+
+
+def close_with_worker(opened: AbstractContextManager[Any]) -> None:
+    """Have something closed when this process has no more calls to make, if it is a worker."""
+    _OPENED.push(opened)
+
+
+@contextmanager
+def close_at_end() -> Iterator[None]:
+    """In a worker: close what the calls within the block opened for later ones."""
+    with _OPENED:
+        yield
 
 
 @contextmanager

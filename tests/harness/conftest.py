@@ -326,7 +326,7 @@ def quick_runs(_computed: dict[Any, Any], request: pytest.FixtureRequest) -> Ite
     of the run, whose tracing is most of a tiny run, where the module says so, by `WHOLE_RUNS = True`.
     """
     from harness.benchmark import costs as run_costs
-    from harness.benchmark import gate, work
+    from harness.benchmark import gate, services
     from harness.data.backbones.filterbank import FilterBank
     from harness.measure import captioning_costs
     from harness.measure import flops as counting
@@ -383,7 +383,7 @@ def quick_runs(_computed: dict[Any, Any], request: pytest.FixtureRequest) -> Ite
         patch.setattr(counting, "read_json", read_count)
         patch.setattr(counting, "write_text", write_count)
         if not getattr(request.module, "WHOLE_RUNS", False):
-            for room in (gate, work):
+            for room in (gate, services):
                 patch.setattr(room, "Evaluator", without_meteor)
             for room in (counting, captioning_costs):
                 patch.setattr(room, "count_flops", of_one_word)

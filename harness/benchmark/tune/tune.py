@@ -1,6 +1,6 @@
 """Tuning: equally many trials for every model, each a training with given values, judged by validation CIDEr-D alone.
 
-The command has an engine do trials, one call a trial. A call holds the lock of its model's study, so that a model's
+The command has an executor do trials, one call a trial. A call holds the lock of its model's study, so that a model's
 trials are done one after another, as the sampler chooses each by the scores of those before: the values are the same
 with however many workers. Several commands in one workspace share the models. One model's failure stops no other.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import shutil
 from collections.abc import Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,13 +22,12 @@ import yaml
 
 from harness.benchmark.context import RunContext
 from harness.benchmark.costs import BASE_BYTES
-from harness.benchmark.engines import Engine, Failure, spread_over
-from harness.benchmark.engines.here import limit_threads
 from harness.benchmark.plan import Benchmark, check_rows, conditions_of
 from harness.benchmark.plan_runs import Planner
 from harness.benchmark.rows import RequestedModel, resolve_models
 from harness.benchmark.run import open_model
 from harness.benchmark.saved_model import WEIGHTS
+from harness.benchmark.services import Services, services_of
 from harness.benchmark.signature import tuned_field
 from harness.benchmark.train import fit
 from harness.benchmark.tune.study import (
@@ -46,7 +46,6 @@ from harness.benchmark.tune.study import (
     tuned_trials,
     tuning_folder,
 )
-from harness.benchmark.work import OwnServices, Services
 from harness.config.preset import Preset
 from harness.config.run import Conditions, TrainedRun, config_of
 from harness.config.tuning import (
@@ -58,6 +57,8 @@ from harness.config.tuning import (
     scaled,
     with_stages,
 )
+from harness.executors import CallError, Executor, spread_over
+from harness.executors.local import limit_threads
 from harness.key import check_plugins
 from harness.training.checkpoint import last_checkpoint, read_position, save_first_checkpoint
 from harness.training.losses import TrainingDivergedError
@@ -147,8 +148,8 @@ def tune(benchmark: Benchmark, reporter: Reporter, *, trials: int, space: Search
         last = [stage.name for stage in stages].index(space.stage)
         benchmark = replace(benchmark, preset=with_stages(benchmark.preset, stages[: last + 1]))
     with ExitStack() as stack:
-        engine = stack.enter_context(closing(benchmark.engine))
-        engine.check(workspace)
+        executor = stack.enter_context(closing(benchmark.executor))
+        executor.check(workspace)
         workspace.create()
         services = stack.enter_context(Services(workspace, reporter, benchmark.execution.plugins))
         conditions = conditions_of(benchmark, models)
@@ -156,7 +157,7 @@ def tune(benchmark: Benchmark, reporter: Reporter, *, trials: int, space: Search
         context = services.context(
             conditions,
             check=partial(check_rows, benchmark, models, reporter),
-            spread=spread_over(engine, device, BASE_BYTES),
+            spread=spread_over(executor, device, BASE_BYTES),
         )
         for warning in context.preset.schedule.idle_stages(*context.counts()):
             reporter.note(warning, style="yellow")
@@ -165,13 +166,13 @@ def tune(benchmark: Benchmark, reporter: Reporter, *, trials: int, space: Search
         updates = sum(context.updates()[-1 if space.stage else 0 :])
         budget = Budget(trials=trials, updates=updates, startup_trials=startup)
         label = tuned_field(space, budget, context.preset)
-        jobs = engine.slots(len(models), device, 1, lambda: BASE_BYTES)
+        jobs = executor.slots(len(models), device, 1, lambda: BASE_BYTES)
         execution = replace(conditions.execution, jobs=jobs)
         search = Search(workspace, conditions.model_copy(update={"execution": execution}), space, budget, label)
         count = "1 model" if len(models) == 1 else f"{len(models)} models"
         reporter.note(f"tuning {count}, {trials} trials each, at most {updates} updates a trial: {label}")
         with limit_threads(jobs):
-            errors = do_trials(models, search, engine, services)
+            errors = do_trials(models, search, executor, jobs, services)
         storage = open_journal(workspace)
         ended = {model.name: tuned_trials(search.model_study(model, context).open(storage)) for model in models}
         tuned = {name: TunedModel.of_trials(model_trials) for name, model_trials in ended.items()}
@@ -237,50 +238,49 @@ def exported(tuning: Tuning, command: str) -> str:
     return yaml.safe_dump(dumped, sort_keys=False, width=200, default_flow_style=None)
 
 
-def do_trials(models: Sequence[RequestedModel], search: Search, engine: Engine, services: Services) -> dict[str, str]:
-    """Do all trials that are left; returns by model why it could not go on."""
+def do_trials(
+    models: Sequence[RequestedModel], search: Search, executor: Executor, jobs: int, services: Services
+) -> dict[str, str]:
+    """Do all trials that are left, `jobs` models at a time; returns by model why it could not go on."""
     context, reporter, budget = services.context(search.conditions), services.reporter, search.budget
     tuning_folder(search.workspace).mkdir(exist_ok=True)
     storage = open_journal(search.workspace)
     studies = [search.model_study(model, context) for model in models]
     ended = {study.name: len(ended_trials(study.open(storage))) for study in studies}
-    left = [study for study in studies if ended[study.name] < budget.trials]
-    at_work: list[ModelStudy] = []
-    waited_for: list[ModelStudy] = []
+    waiting = [study for study in studies if ended[study.name] < budget.trials]
+    waited_for: set[str] = set()
+    running: dict[Future[TrialEnd], ModelStudy] = {}
     errors: dict[str, str] = {}
-
-    def take() -> ModelStudy | None:
-        """The next model that has trials left, those that another command works on last."""
-        idle = [study for study in left if study not in at_work]
-        if not idle:
-            return None
-        study = next((study for study in idle if not is_locked(study.lock)), None)
-        if study is None:
-            study = idle[0]
-            if study not in waited_for:
-                reporter.note(f"{study.model.name}: another process works on its trials; waiting")
-                waited_for.append(study)
-        at_work.append(study)
-        return study
-
-    with (
-        reporter.task("trials", budget.trials * len(models), sum(ended.values())) as progress,
-        closing(engine.perform(TrialWork(search, services), take)) as answers,
-    ):
-        for study, answer in answers:
-            at_work.remove(study)
-            name = study.model.name
-            if isinstance(answer, Failure):
-                left.remove(study)
-                errors[name] = str(answer)
-                reporter.note(f"{name}: failed: {answer}", style="red")
-                continue
-            ended[study.name] = answer.number
-            if answer.number >= budget.trials:
-                left.remove(study)
-            if answer.summary:
-                reporter.log(f"{name} trial {answer.number}/{budget.trials}: {answer.summary}")
-            progress.reach(sum(ended.values()), detail=f"{name}: {answer.summary}")
+    with reporter.task("trials", budget.trials * len(models), sum(ended.values())) as progress:
+        try:
+            while waiting or running:
+                while waiting and len(running) < jobs:
+                    # Those that another command works on come last.
+                    study = next((study for study in waiting if not is_locked(study.lock)), waiting[0])
+                    if is_locked(study.lock) and study.name not in waited_for:
+                        reporter.note(f"{study.model.name}: another process works on its trials; waiting")
+                        waited_for.add(study.name)
+                    waiting.remove(study)
+                    running[executor.submit(run_trial, study, search)] = study
+                done, _ = wait(running, return_when=FIRST_COMPLETED)
+                for future in done:
+                    study = running.pop(future)
+                    name = study.model.name
+                    try:
+                        trial = future.result()
+                    except CallError as error:
+                        errors[name] = str(error)
+                        reporter.note(f"{name}: failed: {error}", style="red")
+                        continue
+                    ended[study.name] = trial.number
+                    if trial.number < budget.trials:
+                        waiting.insert(0, study)
+                    if trial.summary:
+                        reporter.log(f"{name} trial {trial.number}/{budget.trials}: {trial.summary}")
+                    progress.reach(sum(ended.values()), detail=f"{name}: {trial.summary}")
+        except KeyboardInterrupt:
+            executor.cancel()
+            raise
     for study in studies:
         if ended[study.name] >= budget.trials:
             shutil.rmtree(study.folder, ignore_errors=True)
@@ -295,49 +295,39 @@ class TrialEnd:
     summary: str = ""
 
 
-@dataclass
-class TrialWork(OwnServices):
-    """Does the next trial of a model."""
+def run_trial(model_study: ModelStudy, search: Search) -> TrialEnd:
+    """Train a model with the values that its study proposes next, and record how that ended."""
+    file = journal_file(search.workspace)
+    if not file.is_file():
+        raise BenchError(
+            f"a node of the cluster does not see {file}",
+            "choose a workspace on a disk that all nodes share, with --workspace",
+        )
+    services, execution = services_of(search.workspace), search.conditions.execution
+    services.load(execution.plugins)
+    check_plugins(execution.digests)
+    context = services.context(search.conditions)
 
-    search: Search
-    services: Services | None = None
+    def objective(trial: Trial) -> float:
+        values = draw_values(trial, number, search.space)
+        try:
+            with contain_exits():
+                return train_trial(trial, model_study, values, search, services)
+        except TrainingDivergedError as error:
+            trial.set_user_attr(DIVERGED, str(error))
+            raise
 
-    def __call__(self, model_study: ModelStudy) -> TrialEnd:
-        """Train a model with the values that its study proposes, and record how that ended."""
-        search = self.search
-        file = journal_file(search.workspace)
-        if not file.is_file():
-            raise BenchError(
-                f"a node of the cluster does not see {file}",
-                "choose a workspace on a disk that all nodes share, with --workspace",
-            )
-        if self.services is None:
-            self.services = Services(search.workspace, Reporter())
-        services, execution = self.services, search.conditions.execution
-        services.load(execution.plugins)
-        check_plugins(execution.digests)
-        context = services.context(search.conditions)
-
-        def objective(trial: Trial) -> float:
-            values = draw_values(trial, number, search.space)
-            try:
-                with contain_exits():
-                    return train_trial(trial, model_study, values, search, services)
-            except TrainingDivergedError as error:
-                trial.set_user_attr(DIVERGED, str(error))
-                raise
-
-        with locked(model_study.lock, lambda: None):
-            study = model_study.open(open_journal(search.workspace))
-            fail_lost_trials(study)
-            done = len(ended_trials(study))
-            if done >= search.budget.trials:
-                return TrialEnd(done)
-            number = done + 1
-            start = default_params(context.preset, search.space, context.updates())
-            begin_trial(study, number, search.budget, start)
-            study.optimize(objective, n_trials=1, catch=(TrainingDivergedError,))
-            return TrialEnd(number, _summary(ended_trials(study)[-1], number))
+    with locked(model_study.lock, lambda: None):
+        study = model_study.open(open_journal(search.workspace))
+        fail_lost_trials(study)
+        done = len(ended_trials(study))
+        if done >= search.budget.trials:
+            return TrialEnd(done)
+        number = done + 1
+        start = default_params(context.preset, search.space, context.updates())
+        begin_trial(study, number, search.budget, start)
+        study.optimize(objective, n_trials=1, catch=(TrainingDivergedError,))
+        return TrialEnd(number, _summary(ended_trials(study)[-1], number))
 
 
 def _summary(trial: FrozenTrial, number: int) -> str:

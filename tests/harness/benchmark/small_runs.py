@@ -13,7 +13,7 @@ from harness.benchmark.context import RunContext, open_context
 from harness.benchmark.plan_runs import Planner
 from harness.benchmark.rows import RequestedModel, resolve_models
 from harness.benchmark.saved_model import SavedModel
-from harness.benchmark.work import Services
+from harness.benchmark.services import Services
 from harness.config.execution import ExecutionConfig
 from harness.config.features import FeatureConfig
 from harness.config.load import load_preset

@@ -47,7 +47,7 @@ def test_a_step_is_at_most_12_frames_in_12_files_from_the_command(
 
 def test_a_worker_does_not_import_what_its_runs_may_not_need() -> None:
     heavy = ("timm", "torchvision", "transformers", "pandas", "optuna", "ray", "torch._dynamo")
-    code = f"import sys, harness.benchmark.work; print(*({{*{heavy!r}}} & sys.modules.keys()))"
+    code = f"import sys, harness.benchmark.execute; print(*({{*{heavy!r}}} & sys.modules.keys()))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
 

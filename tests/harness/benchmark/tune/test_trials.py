@@ -5,21 +5,22 @@ import signal
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from io import StringIO
 from pathlib import Path
 
 import pytest
 
 from harness.benchmark.context import RunContext
-from harness.benchmark.engines.here import HereEngine
+from harness.benchmark.services import Services
 from harness.benchmark.tune.study import open_journal, tuned_trials, tuning_folder
-from harness.benchmark.tune.tune import ModelStudy, Search, TrialWork, do_trials
-from harness.benchmark.work import Services
+from harness.benchmark.tune.tune import ModelStudy, Search, do_trials, run_trial
 from harness.config.tuning import Budget, SearchSpace, TunedTrial, TunedValues
+from harness.executors.local import LocalExecutor
 from harness.training.losses import TrainingDivergedError
 from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace, locked
-from tests.harness.benchmark.small_runs import FixedServices, requested, run_config
+from tests.harness.benchmark.small_runs import FixedServices, conditions_of, requested
 from tests.harness.conftest import bench
 
 optuna = pytest.importorskip("optuna")
@@ -46,16 +47,17 @@ class Tuner:
     """A search in a workspace of its own, of two models side by side or one after another."""
 
     def __init__(self, context: RunContext, folder: Path, jobs: int) -> None:
-        workspace, config = Workspace(folder), run_config(context)
+        workspace, conditions = Workspace(folder), conditions_of(context)
         tuning_folder(workspace).mkdir(parents=True, exist_ok=True)
         self.printed, self.context = StringIO(), context
-        self.search = Search(workspace, config, SearchSpace(), BUDGET, "6x30#abcdef")
+        self.search = Search(workspace, conditions, SearchSpace(), BUDGET, "6x30#abcdef")
         self.services = FixedServices(workspace, context, self.printed)
-        self.engine = HereEngine(jobs)
-        self.engine.slots(2, context.execution.device, 1, lambda: 0)
+        self.executor, self.jobs = LocalExecutor(jobs), jobs
+        self.executor.slots(2, context.execution.device, 1, lambda: 0)
 
     def do(self, *models: str) -> dict[str, str]:
-        return do_trials(requested(*models), self.search, self.engine, self.services)
+        with self.services, closing(self.executor):
+            return do_trials(requested(*models), self.search, self.executor, self.jobs, self.services)
 
     def trials(self, model: str) -> list[TunedTrial]:
         """The trials that count."""
@@ -137,7 +139,7 @@ def test_what_ends_trials_badly_is_told_apart(make: Callable[..., Tuner], monkey
 def test_a_node_without_the_workspace_is_named(make: Callable[..., Tuner]) -> None:
     tuner = make("there")
     with pytest.raises(BenchError, match="a node of the cluster does not see "):
-        TrialWork(tuner.search)(tuner.model_study("updown"))
+        run_trial(tuner.model_study("updown"), tuner.search)
 
 
 def test_a_model_that_another_command_tunes_is_done_last(make: Callable[..., Tuner]) -> None:
@@ -179,7 +181,7 @@ def test_two_commands_share_a_study(make: Callable[..., Tuner], small: RunContex
 def test_engines_that_cannot_tune_are_refused(
     words: tuple[object, ...], named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("harness.benchmark.engines.ray.find_spec", lambda _: None)
+    monkeypatch.setattr("harness.executors.ray.find_spec", lambda _: None)
     error = bench("tune", "--models", "updown", "--workspace", tmp_path / "new", *words).exception
     assert isinstance(error, BenchError)
     assert named in str(error)

@@ -1,15 +1,15 @@
-"""Engines: where a call is made with item after item. Here, on a Ray cluster, or in jobs of Slurm.
+"""Executors: where functions are called. In this process or its own workers, on a Ray cluster, or in jobs of Slurm.
 
-A call is work on one item: a run by its key (`harness.benchmark.work`), a trial, or a chunk of features. Nothing of a
-run travels but its key: configuration, progress and results are in the store, wherever the call is made.
+Nothing of a run travels but its key: configuration, progress and results are in the store, wherever it is executed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from contextlib import closing
+from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from harness.utils.errors import BenchError
 from harness.utils.files import shortened
@@ -22,33 +22,24 @@ if TYPE_CHECKING:
 
 HERE = "here"
 LOST_WORKER = "WorkerDied"
+T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """Why a call with an item has no answer: an exception, or the end of its process."""
+class CallError(Exception):
+    """Why a call has no result: an exception in it, or the end of its process (`LOST_WORKER`)."""
 
-    error_class: str
-    reason: str
+    def __init__(self, error_class: str, reason: str) -> None:
+        super().__init__(error_class, reason)
+        self.error_class, self.reason = error_class, reason
 
     @classmethod
-    def of(cls, error: Exception) -> Self:
+    def of(cls, error: BaseException) -> Self:
         """Of an exception, with what to do about it if that is known."""
         hint = getattr(error, "hint", None)
         return cls(type(error).__name__, (str(error) or type(error).__name__) + (f" ({hint})" if hint else ""))
 
     def __str__(self) -> str:
         return f"{self.error_class}: {self.reason}"
-
-
-class Call(Protocol):
-    """Does the work on one item after another; picklable, without what it opens."""
-
-    def __call__(self, item: Any, /) -> Any:
-        """Do the work; what it raises is the failure of this item."""
-
-    def close(self) -> None:
-        """Close what the calls opened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,17 +58,15 @@ class Resources:
     hours: float = 24.0
 
 
-class Engine(Protocol):
-    """Makes calls somewhere; the order is `check`, then `slots` and `perform` any number of times, `close`.
+class Executor(Protocol):
+    """Calls functions somewhere; the order is `check`, then `slots` and `submit` any number of times, `close`.
 
     Attributes:
         elsewhere: whether calls are made on other machines, so that this one's devices do not matter, and chunks of
             features are worth to be computed there.
-        at_work: items that were handed out and have no answer yet, also after an interruption.
     """
 
     elsewhere: bool = False
-    at_work: list[Any]
 
     def check(self, workspace: Workspace) -> None:  # noqa: ARG002
         """BenchError where anything lacks that it needs, before data are read; by default nothing."""
@@ -86,19 +75,29 @@ class Engine(Protocol):
     def slots(self, items: int, device: torch.device, devices: int, memory: Callable[[], int]) -> int:
         """How many of so many items, on `devices` such devices each, it works on at a time; BenchError if none fits."""
 
-    def perform(self, call: Call, take: Callable[[], Any | None]) -> Generator[tuple[Any, Any], None, None]:
-        """Call with every item; yields each with its answer, or a `Failure`, as it ends.
+    def batch(self) -> AbstractContextManager[None]:
+        """A block whose calls are submitted together at its end, where that matters."""
+        return nullcontext()
 
-        A process or machine that dies costs its own item at most. `take` gives the next item when there is room for
-        one; None where there is none now. It is asked again after each answer, until none is at work either.
+    def submit(self, function: Callable[..., T], /, *args: Any) -> Future[T]:
+        """Call a function of a module, or a picklable object, with picklable arguments.
+
+        The future's exception is a `CallError`. A process or machine that dies costs its own call at most.
         """
 
+    def cancel(self) -> None:
+        """Cancel calls that have not begun, and end those that have, as far as they do not outlive the command.
+
+        The exception of what was ended is a `CancelledError`.
+        """
+        return
+
     def close(self) -> None:
-        """Let go of the cluster, where there is one."""
+        """Let go of workers and of the cluster, where there is one; all calls have ended or were cancelled."""
         return
 
 
-def check_engine(on: str, resources: dict[str, float | None], devices: int = 1, *, tuning: bool = False) -> None:
+def check_executor(on: str, resources: dict[str, float | None], devices: int = 1, *, tuning: bool = False) -> None:
     """BenchError where an `--on` is unknown, or does not take what was given, by option; imports nothing heavy."""
     name, _, address = on.partition(":")
     if name not in {HERE, "ray", "slurm"} or (address and name != "ray") or on.endswith(":"):
@@ -124,20 +123,25 @@ def check_engine(on: str, resources: dict[str, float | None], devices: int = 1, 
         raise BenchError("--hours-per-run is for Slurm; Ray limits no time", "leave it out, or write --on slurm")
 
 
-def choose_engine(on: str, resources: Resources, jobs: int) -> Engine:
-    """The engine of a checked `--on`; `jobs` limits items at a time, 0 is as many as there is room for."""
+def choose_executor(on: str, resources: Resources, jobs: int, *, rerun: bool = False) -> Executor:
+    """The executor of a checked `--on`.
+
+    Args:
+        jobs: limits calls at a time, 0 is as many as there is room for.
+        rerun: runs are trained anew, so that jobs of an earlier command that go on with them do not count.
+    """
     name, _, address = on.partition(":")
     if name == "ray":
-        from harness.benchmark.engines.ray import RayEngine
+        from harness.executors.ray import RayExecutor
 
-        return RayEngine(address or None, resources, jobs)
+        return RayExecutor(address or None, resources, jobs)
     if name == "slurm":
-        from harness.benchmark.engines.slurm import SlurmEngine
+        from harness.executors.slurm import SlurmExecutor
 
-        return SlurmEngine(resources, jobs)
-    from harness.benchmark.engines.here import HereEngine
+        return SlurmExecutor(resources, jobs, rerun=rerun)
+    from harness.executors.local import LocalExecutor
 
-    return HereEngine(jobs)
+    return LocalExecutor(jobs)
 
 
 def refuse_sqlite(hosts: str, workspace: Workspace) -> None:
@@ -151,21 +155,24 @@ def refuse_sqlite(hosts: str, workspace: Workspace) -> None:
         )
 
 
-def spread_over(engine: Engine, device: torch.device, memory: int) -> Spread | None:
-    """Has an engine compute chunks of features, where that is worth it; None where this process does."""
-    if not engine.elsewhere:
+def spread_over(executor: Executor, device: torch.device, memory: int) -> Spread | None:
+    """Has an executor compute chunks of features, where that is worth it; None where this process does."""
+    if not executor.elsewhere:
         return None
 
-    def spread(chunks: Call, parts: Sequence[int]) -> Generator[tuple[int, Any], None, None]:
-        waiting = list(parts)
-        engine.slots(len(waiting), device, 1, lambda: memory)
-        with closing(engine.perform(chunks, lambda: waiting.pop(0) if waiting else None)) as computed:
-            for part, found in computed:
-                if isinstance(found, Failure):
-                    raise BenchError(
-                        f"features, part {part + 1} cannot be extracted: {found}",
-                        "the same command goes on with the parts that are left; --on here extracts in one process",
-                    )
-                yield part, found
+    def spread(chunks: Callable[[int], Any], parts: Sequence[int]) -> Generator[tuple[int, Any], None, None]:
+        from concurrent.futures import as_completed
+
+        executor.slots(len(parts), device, 1, lambda: memory)
+        futures = {executor.submit(chunks, part): part for part in parts}
+        for future in as_completed(futures):
+            part = futures[future]
+            try:
+                yield part, future.result()
+            except CallError as error:
+                raise BenchError(
+                    f"features, part {part + 1} cannot be extracted: {error}",
+                    "the same command goes on with the parts that are left; --on here extracts in one process",
+                ) from error
 
     return spread

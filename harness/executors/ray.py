@@ -1,4 +1,4 @@
-"""A Ray cluster: one task an item, with the resources of a run; where its node dies, Ray repeats it on another.
+"""A Ray cluster: one task a call, with the resources of a run; where its node dies, Ray repeats it on another.
 
 A run that is repeated goes on from its last checkpoint; the lock of its folder and the store decide whether there is
 anything left of it to do. Nothing heavy is imported here, so that a worker of Ray has the driver's environment before
@@ -10,13 +10,16 @@ from __future__ import annotations
 import os
 import pickle
 import socket
-from collections.abc import Callable, Generator, Mapping
-from functools import lru_cache
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from functools import lru_cache, partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from threading import RLock
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from harness.benchmark.engines import LOST_WORKER, Call, Failure, Resources, refuse_sqlite
+from harness.executors import LOST_WORKER, CallError, Executor, Resources, refuse_sqlite
 from harness.utils.errors import BenchError, ProcessLostError
 from harness.utils.files import shortened
 from harness.utils.workspace import Workspace
@@ -27,13 +30,14 @@ if TYPE_CHECKING:
     import torch
 
 ANSWER_S = 10.0
+T = TypeVar("T")
 RETRIES = 3
 _FORWARDED = ("AWS_", "BENCH_", "GOOGLE_", "HF_", "MLFLOW_", "OMP_", "PG", "WANDB_", "XDG_CACHE_HOME")
 _START = "start one with `ray start --head` and write --on ray:HOST:6379; --on ray alone may use this machine"
 
 
-class RayEngine:
-    """See `harness.benchmark.engines.Engine`.
+class RayExecutor(Executor):
+    """See `harness.executors.Executor`.
 
     Args:
         address: of a cluster's head node; None: that of RAY_ADDRESS, or a cluster that was started on this machine, or
@@ -44,10 +48,13 @@ class RayEngine:
     elsewhere = True
 
     def __init__(self, address: str | None, resources: Resources, jobs: int) -> None:
-        self.at_work: list[Any] = []
         self._address, self._resources, self._jobs, self._count = address, resources, jobs, 1
         self._options: dict[str, Any] = {}
         self._ray: Any = None
+        self._waiting: deque[tuple[Future[Any], Callable[..., Any], tuple[Any, ...]]] = deque()
+        self._running: dict[Future[Any], Any] = {}
+        self._shared: tuple[Any, Any] = (None, None)
+        self._lock = RLock()
 
     def check(self, workspace: Workspace) -> None:
         """Join the cluster; BenchError where there is none, or its hosts cannot share the results."""
@@ -93,35 +100,54 @@ class RayEngine:
         self._count = min(room, self._jobs or room, max(items, 1))
         return self._count
 
-    def perform(self, call: Call, take: Callable[[], Any | None]) -> Generator[tuple[Any, Any], None, None]:
-        """See `Engine.perform`; an item is repeated `RETRIES` times before it is a failure."""
-        ray = self._ray
-        pending: dict[Any, Any] = {}
-        shared = ray.put(pickle.dumps(call))
+    def submit(self, function: Callable[..., T], /, *args: Any) -> Future[T]:
+        """See `Executor.submit`; a call is repeated `RETRIES` times before it has failed."""
+        future = Future[T]()
+        with self._lock:
+            self._waiting.append((future, function, args))
+            self._start_waiting()
+        return future
+
+    def cancel(self) -> None:
+        """See `Executor.cancel`."""
+        with self._lock:
+            for future, *_ in self._waiting:
+                future.cancel()
+            self._waiting.clear()
+            for reference in self._running.values():
+                self._ray.cancel(reference, force=True)
+
+    def _start_waiting(self) -> None:
+        """Give the cluster as many of the waiting calls as it has slots for."""
         variables = {name: value for name, value in os.environ.items() if name.startswith(_FORWARDED)}
         threads = max(int(self._resources.cpus), 1)
-        task = ray.remote(_answer).options(max_retries=RETRIES, **self._options)
-        try:
-            while True:
-                while len(pending) < self._count and (item := take()) is not None:
-                    pending[task.remote(str(Path.cwd()), variables, threads, [shared], item)] = item
-                    self.at_work.append(item)
-                if not pending:
-                    return
-                (done,), _ = ray.wait(list(pending), num_returns=1)
-                item = pending.pop(done)
-                try:
-                    answer = ray.get(done)
-                except ray.exceptions.RayTaskError as error:
-                    answer = Failure.of(error.cause)
-                except ray.exceptions.RayError as error:
-                    reason = f"its process or node ended {1 + RETRIES} times: {first_line(error)}"
-                    answer = Failure(LOST_WORKER, reason)
-                self.at_work.remove(item)
-                yield item, answer
-        finally:
-            for future in pending:
-                ray.cancel(future, force=True)
+        task = self._ray.remote(_answer).options(max_retries=RETRIES, **self._options)
+        while self._waiting and len(self._running) < self._count:
+            future, function, args = self._waiting.popleft()
+            future.set_running_or_notify_cancel()
+            reference = task.remote(str(Path.cwd()), variables, threads, [self._share(function)], args)
+            self._running[future] = reference
+            reference.future().add_done_callback(partial(self._end, future))
+
+    def _share(self, function: Callable[..., Any]) -> Any:
+        """The cluster's reference of a function, which is sent once for all of its calls: it may be a large object."""
+        if self._shared[0] is not function:
+            self._shared = function, self._ray.put(pickle.dumps(function))
+        return self._shared[1]
+
+    def _end(self, future: Future[Any], done: Future[Any]) -> None:
+        """In a thread of Ray: pass on how a call ended, and start another one."""
+        with self._lock:
+            self._running.pop(future, None)
+            self._start_waiting()
+        error = done.exception()
+        if error is None:
+            future.set_result(done.result())
+        elif isinstance(error, self._ray.exceptions.RayTaskError):
+            future.set_exception(CallError.of(error.cause))
+        else:
+            reason = f"its process or node ended {1 + RETRIES} times: {first_line(error)}"
+            future.set_exception(CallError(LOST_WORKER, reason))
 
     def close(self) -> None:
         """Leave the cluster; one that was started here ends."""
@@ -133,10 +159,10 @@ class RayEngine:
         return [node for node in self._ray.nodes() if node["Alive"]]
 
 
-def _answer(folder: str, variables: Mapping[str, str], threads: int, shared: list[Any], item: Any) -> Any:
-    """In a worker of Ray: the answer of an item; what a call opened stays open for the next one.
+def _answer(folder: str, variables: Mapping[str, str], threads: int, shared: list[Any], args: tuple[Any, ...]) -> Any:
+    """In a worker of Ray: the result of a call; what it opened stays open for the next one.
 
-    `folder` is the driver's, in which relative paths were meant; `shared` holds the reference of the pickled call.
+    `folder` is the driver's, in which relative paths were meant; `shared` holds the reference of the pickled function.
     """
     import ray
 
@@ -152,15 +178,15 @@ def _answer(folder: str, variables: Mapping[str, str], threads: int, shared: lis
 
     torch.set_num_threads(threads)
     try:
-        return _opened(ray.get(shared[0]))(item)
+        return _unpickled(ray.get(shared[0]))(*args)
     except ProcessLostError:  # of a training on several devices; this process can train no more
-        os._exit(1)  # Ray starts another in its place, which does the item again
+        os._exit(1)  # Ray starts another in its place, which makes the call again
 
 
 @lru_cache(maxsize=1)
-def _opened(pickled: bytes) -> Call:
-    call: Call = pickle.loads(pickled)  # noqa: S301  # the driver made it
-    return call
+def _unpickled(pickled: bytes) -> Callable[..., Any]:
+    function: Callable[..., Any] = pickle.loads(pickled)  # noqa: S301  # the driver made it
+    return function
 
 
 def _join(address: str | None) -> Any:

@@ -1,19 +1,24 @@
 """One run after another: each ends as a row, be it finished, re-used, failed with the reason, or skipped."""
 
 import io
-import pickle
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from harness.benchmark import work as module
+from harness.benchmark import execute as module
+from harness.benchmark import run_reporter
+from harness.benchmark import services as services_module
 from harness.benchmark.context import RunContext
-from harness.benchmark.work import LOCK, LOG_TAIL_LINES, RunReporter, Work, mark_interrupted, next_free, work_off
+from harness.benchmark.execute import LOCK, LOG_TAIL_LINES, execute_planned, execute_run, mark_interrupted
+from harness.benchmark.run_reporter import RunReporter
 from harness.data.hub import WeightsMissing
 from harness.metrics.contract import METRICS
 from harness.utils.errors import INTERRUPTED, BenchError
+from harness.utils.processes import close_at_end
 from harness.utils.workspace import Workspace, locked
 from results import Outcome, Quantity, SplitResult
 from results.records import EpochRecord
@@ -49,8 +54,8 @@ class Fake:
         monkeypatch.setattr(module, "run", run)
         monkeypatch.setattr(module, "_refuse_other_key", lambda *_: None)  # keys are letters here
 
-    def work(self, *, rerun: bool = False) -> Work:
-        return Work(self.workspace, rerun, self.services)
+    def execute(self, key: str, *, rerun: bool = False) -> str:
+        return execute_run(key, self.workspace, rerun)
 
     def row(self, key: str, *columns: str) -> tuple[Any, ...]:
         with self.store.reading() as connection:
@@ -61,25 +66,39 @@ class Fake:
 @pytest.fixture
 def fake(tmp_path: Path, small: RunContext, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
     made = Fake(Workspace(tmp_path / "workspace"), small, monkeypatch)
-    yield made
-    made.services.close()
+    with made.services:
+        yield made
 
 
 def test_a_run_is_executed_once_and_then_used_again(fake: Fake) -> None:
-    work = fake.work()
-    assert not work.is_done("a")
-    assert [work("a"), work("a")] == ["finished", "reused"]
-    assert (work.is_done("a"), fake.executed, fake.store.status("a")) == (True, ["a"], "finished")
+    assert [fake.execute("a"), fake.execute("a")] == ["finished", "reused"]
+    assert (fake.executed, fake.store.status("a")) == (["a"], "finished")
 
 
-def test_another_process_needs_the_key_and_the_workspace(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "Services", lambda *_: fake.services)
-    work = pickle.loads(pickle.dumps(fake.work()))  # noqa: S301
-    assert (work.services, work("a")) == (None, "finished")
-    assert "done in" in (fake.workspace.run_folder("a") / "log.txt").read_text(encoding="utf-8")
-    assert work("b") == "finished"
-    assert "done in" in (fake.workspace.run_folder("b") / "log.txt").read_text(encoding="utf-8")
+def test_a_worker_needs_the_key_and_the_workspace(
+    fake: Fake, small: RunContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(services_module, "_OPENED", {})
+    monkeypatch.setattr(services_module, "Services", lambda workspace, _: FixedServices(workspace, small, fake.said))
+    with close_at_end():
+        for key in ("a", "b"):
+            assert fake.execute(key) == "finished"
+            assert "done in" in (fake.workspace.run_folder(key) / "log.txt").read_text(encoding="utf-8")
     assert fake.said.getvalue() == "", "what it says is in the folder of its run"
+
+
+def test_a_run_that_another_process_executes_is_busy(fake: Fake) -> None:
+    fake.workspace.run_folder("a").mkdir(parents=True)
+    with ThreadPoolExecutor(1) as pool:
+        with locked(fake.workspace.run_folder("a") / LOCK, lambda: None):
+            assert execute_run("a", fake.workspace, wait=False) == "busy"
+            ended = pool.submit(execute_planned, None, fake.services)
+            while fake.store.status("b") != "finished":
+                time.sleep(0.01)
+            assert fake.executed == ["b"], "it comes last"
+            fake.store.finish("a", outcome())
+        assert ended.result(timeout=10)["b"] == "finished"
+    assert fake.executed == ["b"]
 
 
 @pytest.mark.parametrize(
@@ -93,48 +112,48 @@ def test_another_process_needs_the_key_and_the_workspace(fake: Fake, monkeypatch
 def test_an_error_is_a_row_and_the_next_run_goes_on(
     fake: Fake, error: Exception, status: str, error_class: str | None, reason: str
 ) -> None:
-    work, fake.result = fake.work(), error
-    assert work("a") == status
+    fake.result = error
+    assert fake.execute("a") == status
     assert fake.row("a", "status", "error_class", "reason") == (status, error_class, reason)
     fake.result = outcome()
-    assert [work("b"), work("a")] == ["finished", "finished"], "what failed is tried again"
+    assert [fake.execute("b"), fake.execute("a")] == ["finished", "finished"], "what failed is tried again"
 
 
 def test_an_interrupt_is_stored_and_passed_on(fake: Fake) -> None:
     fake.result = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):
-        fake.work()("a")
+        fake.execute("a")
     assert fake.row("a", "status", "reason") == ("running", INTERRUPTED)
     fake.result = outcome()
-    assert fake.work()("a") == "finished"
+    assert fake.execute("a") == "finished"
 
 
 def test_a_long_traceback_is_kept_from_its_end(fake: Fake) -> None:
     fake.result = RuntimeError("\n".join(f"line {number}" for number in range(100)))
-    fake.work()("a")
+    fake.execute("a")
     [tail] = fake.row("a", "log_tail")
     assert (len(tail.splitlines()), tail.splitlines()[-1]) == (LOG_TAIL_LINES, "line 99")
 
 
 def test_a_rerun_begins_without_the_old_checkpoints(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = fake.workspace.run_folder("a")
-    fake.work()("a")
+    fake.execute("a")
     (folder / "checkpoint" / "step-000000001").mkdir(parents=True)
     (folder / "best.safetensors").touch()
-    fake.work()("a")
+    fake.execute("a")
     assert (folder / "checkpoint").is_dir(), "a finished run is left alone"
     monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
-    assert fake.work(rerun=True)("a") == "finished"
+    assert fake.execute("a", rerun=True) == "finished"
     assert (folder / "checkpoint").is_dir(), "what a job that Slurm requeued goes on from"
     monkeypatch.setenv("SLURM_RESTART_COUNT", "0")
-    assert fake.work(rerun=True)("a") == "finished"
+    assert fake.execute("a", rerun=True) == "finished"
     assert fake.executed == ["a", "a", "a"]
     assert not (folder / "checkpoint").exists()
     assert (folder / "best.safetensors").is_file(), "until training has better ones"
 
 
 def test_a_metric_that_cannot_be_added_is_tried_once(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
-    fake.result, work = outcome(METEOR=Quantity(None, "it hung")), fake.work()
+    fake.result = outcome(METEOR=Quantity(None, "it hung"))
     asked: list[tuple[str, dict[str, set[str]]]] = []
 
     def add(spec: Any, missing: dict[str, set[str]], *_: object) -> dict[str, str | None]:
@@ -143,35 +162,28 @@ def test_a_metric_that_cannot_be_added_is_tried_once(fake: Fake, monkeypatch: py
 
     monkeypatch.setattr(module, "add_missing_scores", add)
     for key in ("a", "b"):
-        work(key)
-    assert [work("a"), work("b")] == ["reused", "reused"]
+        fake.execute(key)
+    assert [fake.execute("a"), fake.execute("b")] == ["reused", "reused"]
     assert asked == [("a", {"test": {"METEOR"}})], "what failed for one run would fail for the next"
 
 
 def test_runs_of_a_row_without_configuration_fail_with_what_to_do(fake: Fake) -> None:
     fake.store.plan([make_spec("c", dataset=fake.services.fixed.signature["data"])])
     with pytest.raises(BenchError, match="run c"):
-        fake.work()("c")
-    assert work_off(["c", "a"], fake.services) == {"c": "failed", "a": "finished"}
+        fake.execute("c")
+    assert execute_planned(["c", "a"], fake.services) == {"c": "failed", "a": "finished"}
     fake.store.finish("c", outcome())
-    assert work_off(["c"], fake.services) == {"c": "reused"}
+    assert execute_planned(["c"], fake.services) == {"c": "reused"}
     with pytest.raises(BenchError, match="unknown"):
-        work_off(["unknown"], fake.services)
+        execute_planned(["unknown"], fake.services)
 
 
 def test_planned_runs_are_worked_off_until_none_is_left(fake: Fake) -> None:
     fake.result = ValueError("no")
-    assert work_off(None, fake.services) == {"a": "failed", "b": "failed"}
-    assert work_off(None, fake.services) == {}, "what failed is planned anew by bench run alone"
+    assert execute_planned(None, fake.services) == {"a": "failed", "b": "failed"}
+    assert execute_planned(None, fake.services) == {}, "what failed is planned anew by bench run alone"
     fake.result = outcome()
-    assert work_off(["b"], fake.services) == {"b": "finished"}
-
-
-def test_what_another_process_executes_is_taken_last(tmp_path: Path) -> None:
-    workspace, waiting = Workspace(tmp_path), ["a", "b", "c"]
-    workspace.run_folder("a").mkdir(parents=True)
-    with locked(workspace.run_folder("a") / LOCK, lambda: None):
-        assert [next_free(waiting, workspace) for _ in range(4)] == ["b", "c", "a", None]
+    assert execute_planned(["b"], fake.services) == {"b": "finished"}
 
 
 def test_an_interrupted_worker_leaves_its_reason(fake: Fake, small: RunContext) -> None:
@@ -193,7 +205,7 @@ def test_an_interrupted_worker_leaves_its_reason(fake: Fake, small: RunContext) 
 
 def test_a_run_reports_to_the_store_what_it_is_at(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
-    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+    monkeypatch.setattr(run_reporter.time, "monotonic", lambda: now)
     fake.store.begin("a", {})
     reporter = RunReporter(fake.services.reporter, fake.store, "a")
 
@@ -213,8 +225,8 @@ def test_a_run_reports_to_the_store_what_it_is_at(fake: Fake, monkeypatch: pytes
     now = 10.0
     reporter.watch(stage="captioning")
     assert said().items() >= {"doing": "captioning", "epoch": None, "loss": None, "cider": None}.items()
-    for number in range(module.KEPT_LINES + 5):
+    for number in range(run_reporter.KEPT_LINES + 5):
         reporter.log(f"line {number}")
     reporter.note("careful", style="yellow")
-    assert said()["reported"] == module.KEPT_LINES + 6
-    assert said()["lines"][-2:] == [[f"line {module.KEPT_LINES + 4}", "", True], ["careful", "yellow", False]]
+    assert said()["reported"] == run_reporter.KEPT_LINES + 6
+    assert said()["lines"][-2:] == [[f"line {run_reporter.KEPT_LINES + 4}", "", True], ["careful", "yellow", False]]

@@ -10,16 +10,19 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Callable, Generator
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from threading import Thread
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from harness.benchmark.engines import LOST_WORKER, Call, Engine, Failure, Resources, refuse_sqlite
+from harness.executors import LOST_WORKER, CallError, Executor, Resources, refuse_sqlite
 from harness.utils.atomic import write_text
 from harness.utils.errors import BenchError
+from harness.utils.processes import close_at_end
 from harness.utils.workspace import Workspace
 from results.errors import install_extra
 from zoo.errors import first_line
@@ -30,23 +33,25 @@ if TYPE_CHECKING:
 CLUSTER, SHARED = "BENCH_SLURM_CLUSTER", "BENCH_SLURM_SHARED"
 """Variables: `local` rehearses in processes of this machine; 1 says that the workspace is on a disk of all nodes."""
 WARNING_S = 120  # how long before the end of its time a job is told, to be requeued
+T = TypeVar("T")
 ASK_S = 10.0  # how often Slurm is asked for jobs; it asks of its users not to do so more often
 _ALIVE = {"PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "REQUEUED", "RESIZING", "SUSPENDED"}
 _OF_ONE_MACHINE = {"btrfs", "ext2", "ext3", "ext4", "f2fs", "overlay", "ramfs", "tmpfs", "xfs", "zfs"}
 MOUNTS = Path("/proc/mounts")
 
 
-class SlurmEngine(Engine):
-    """See `harness.benchmark.engines.Engine`. What a job prints is in the logs of its folder; jobs outlive the command.
+class SlurmExecutor(Executor):
+    """See `harness.executors.Executor`. What a job prints is in the logs of its folder; jobs outlive the command.
 
     Args:
         resources: of each run; GPUs are whole ones.
         jobs: at most so many at a time; 0: as many as Slurm gives.
+        rerun: runs are trained anew: a job of an earlier command that goes on with one does not count.
     """
 
-    def __init__(self, resources: Resources, jobs: int) -> None:
-        self.at_work: list[Any] = []
-        self._resources, self._jobs = resources, jobs
+    def __init__(self, resources: Resources, jobs: int, *, rerun: bool = False) -> None:
+        self._resources, self._jobs, self._rerun = resources, jobs, rerun
+        self._calls: list[_Submitted] = []
         self._cluster = os.environ.get(CLUSTER, "slurm")
         self._folder = Path()
         self.parameters: dict[str, Any] = {}
@@ -93,73 +98,101 @@ class SlurmEngine(Engine):
             self.parameters |= {"slurm_array_parallelism": self._jobs or items, "slurm_signal_delay_s": WARNING_S}
         return slots
 
-    def perform(self, call: Call, take: Callable[[], Any | None]) -> Generator[tuple[Any, Any], None, None]:
-        """See `Engine.perform`; Ctrl-C leaves jobs as they are: they go on, and the same command waits for them."""
+    @contextmanager
+    def batch(self) -> Iterator[None]:
+        """Submit the calls of the block as one array; those that an earlier command submitted are waited for."""
+        self._calls = []
+        yield
         import submitit
-        from submitit.helpers import as_completed
 
-        items = list(iter(take, None))
+        calls = self._calls
         # A long run times out as often as it must.
         executor = submitit.AutoExecutor(self._folder / "%j", cluster=self._cluster, slurm_max_num_timeout=1000)
         executor.update_parameters(**self.parameters)
-        anew = getattr(call, "rerun", False)  # a job that goes on with a run does not train it anew
-        jobs = {item: job for item in items if (job := self._known(executor.job_class, item, anew)) is not None}
-        if new := [item for item in items if item not in jobs]:
+        jobs = [self._known(executor.job_class, call.name) for call in calls]
+        new = [call for call, job in zip(calls, jobs, strict=True) if job is None]
+        if new:
+            threads = int(self._resources.cpus)
             try:
                 with executor.batch():
-                    threads = int(self._resources.cpus)
-                    submitted = [executor.submit(_Job(call, Path.cwd(), threads), item) for item in new]
+                    submitted = [executor.submit(_Job(call.function, Path.cwd(), threads), *call.args) for call in new]
             except submitit.core.utils.FailedJobError as refused:
                 hint = "sinfo lists the partitions; SBATCH_PARTITION and SBATCH_ACCOUNT choose one"
                 raise BenchError(f"Slurm refuses the job: {first_line(refused)}", hint) from refused
-            for item, job in zip(new, submitted, strict=True):
-                jobs[item] = job
-                told = {"cluster": self._cluster, "job": job.job_id, "folder": str(job.paths.folder), "anew": anew}
-                write_text(self._note(item), json.dumps(told))
-        by_job = {job.job_id: item for item, job in jobs.items()}
-        for job in as_completed(list(jobs.values()), poll_frequency=ASK_S if self._cluster == "slurm" else 0.2):
-            error = job.exception()
-            ended = f"job {job.job_id} ended before its run"
-            lost = (
-                Failure(LOST_WORKER, f"{ended}: {first_line(error)}; its log is {job.paths.stderr}") if error else None
-            )
-            yield by_job[job.job_id], lost or job.result()
+            for call, job in zip(new, submitted, strict=True):
+                jobs[calls.index(call)] = job
+                note = {"cluster": self._cluster, "job": job.job_id, "folder": str(job.paths.folder)}
+                write_text(self._note(call.name), json.dumps({**note, "anew": self._rerun}))
+        by_job = {job.job_id: call.future for call, job in zip(calls, jobs, strict=True)}
+        Thread(target=self._follow, args=(jobs, by_job), daemon=True).start()
 
-    def _note(self, item: Any) -> Path:
-        return self._folder / f"{item}.json"
+    def submit(self, function: Callable[..., T], /, *args: Any) -> Future[T]:
+        """See `Executor.submit`, within a `batch`: jobs are named by the first argument, a run's key.
 
-    def _known(self, job_class: Any, item: Any, anew: bool) -> Any:
-        """The job of an item that an earlier command submitted, where Slurm has it still; else None."""
+        Ctrl-C leaves jobs as they are: they go on, and the same command waits for them.
+        """
+        future = Future[T]()
+        future.set_running_or_notify_cancel()
+        self._calls.append(_Submitted(str(args[0]), function, args, future))
+        return future
+
+    def _follow(self, jobs: Sequence[Any], by_job: dict[str, Future[Any]]) -> None:
+        """In a thread of its own: pass on how jobs end."""
+        from submitit.helpers import as_completed
+
+        for job in as_completed(list(jobs), poll_frequency=ASK_S if self._cluster == "slurm" else 0.2):
+            future, error = by_job[job.job_id], job.exception()
+            if error is None:
+                future.set_result(job.result())
+            else:
+                ended = f"job {job.job_id} ended before its run: {first_line(error)}; its log is {job.paths.stderr}"
+                future.set_exception(CallError(LOST_WORKER, ended))
+
+    def _note(self, name: str) -> Path:
+        return self._folder / f"{name}.json"
+
+    def _known(self, job_class: Any, name: str) -> Any:
+        """The job of this name that an earlier command submitted, where Slurm has it still; else None."""
         try:
-            known = json.loads(self._note(item).read_text(encoding="utf-8"))
+            known = json.loads(self._note(name).read_text(encoding="utf-8"))
             job = job_class(folder=known["folder"], job_id=known["job"])
-            same = known["cluster"] == self._cluster and (known.get("anew") or not anew)
+            same = known["cluster"] == self._cluster and (known.get("anew") or not self._rerun)
             return job if same and job.state in _ALIVE else None
         except (OSError, ValueError, KeyError):
             return None
 
 
 @dataclass(frozen=True)
-class _Job:
-    """What a job does with an item, and again where Slurm requeues it: a run goes on from its last checkpoint."""
+class _Submitted:
+    """A call that waits for the end of its batch; `name` is that of its job."""
 
-    call: Call
+    name: str
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    future: Future[Any]
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What a job does, and again where Slurm requeues it: a run goes on from its last checkpoint."""
+
+    function: Callable[..., Any]
     folder: Path
     threads: int
 
-    def __call__(self, item: Any) -> Any:
+    def __call__(self, *args: Any) -> Any:
         os.chdir(self.folder)
         import torch
 
         torch.set_num_threads(self.threads)
-        with closing(self.call):
-            return self.call(item)
+        with close_at_end():
+            return self.function(*args)
 
-    def checkpoint(self, item: Any) -> Any:
-        """What submitit puts back into the queue when Slurm warns of the job's end: the same item."""
+    def checkpoint(self, *args: Any) -> Any:
+        """What submitit puts back into the queue when Slurm warns of the job's end: the same call."""
         from submitit.helpers import DelayedSubmission
 
-        return DelayedSubmission(self, item)
+        return DelayedSubmission(self, *args)
 
 
 def is_shared(folder: Path) -> bool:
