@@ -19,15 +19,16 @@ from scipy.special import stdtrit
 
 from harness.metrics.bleu import BLEU
 from results.statistics.architecture import (
-    EstimatedDifference,
+    MeanDifference,
     ScoreSummary,
+    difference_of_means,
     error_and_degrees,
-    estimate,
     p_of_t,
     summary,
     table_variances,
 )
-from results.statistics.significance import ALPHA, Array, Statistics, holm, pseudo_values
+from results.statistics.estimate import ALPHA
+from results.statistics.significance import Array, Statistics, holm, pseudo_values
 from tests.results.statistics.simulated import IMAGES, simulated
 
 SEEDS = (2, 3, 5, 10)
@@ -114,7 +115,7 @@ def summaries(
         yield [summary(scores) for scores in simulated(generator, AT_ONCE, seeds, deviations, images)]
 
 
-def halves(found: EstimatedDifference, level: float = 0.95) -> Array:
+def halves(found: MeanDifference, level: float = 0.95) -> Array:
     return np.asarray(stdtrit(found.degrees, (1 + level) / 2) * found.error)
 
 
@@ -122,7 +123,7 @@ def two_models(
     seeds: tuple[int, int], deviations: tuple[float, float], images: int = IMAGES, trials: int = TRIALS
 ) -> tuple[Array, Array]:
     """Differences, all of which are 0 in truth, and half the widths of their intervals."""
-    found = [estimate(*pair) for pair in summaries(seeds, deviations, trials, images)]
+    found = [difference_of_means(*pair) for pair in summaries(seeds, deviations, trials, images)]
     return np.concatenate([each.difference for each in found]), np.concatenate([halves(each) for each in found])
 
 
@@ -168,7 +169,7 @@ def test_intervals_of_bleu_cover_what_they_promise(shortfall: int) -> None:
                     )
                     for _ in range(2)
                 ]
-                found = estimate(*map(summary, models))
+                found = difference_of_means(*map(summary, models))
                 half = float(halves(found))
                 covered.append(abs(float(found.difference)) <= half)
                 width.append(200 * half)
@@ -217,16 +218,19 @@ def placed(
             for number, each in enumerate(own)
         ]
         drawn.append(
-            [np.stack([estimate(table[one], table[two]) for one, two in pairs], axis=-1) for table in (own, borrowed)]
+            [
+                np.stack([difference_of_means(table[one], table[two]) for one, two in pairs], axis=-1)
+                for table in (own, borrowed)
+            ]
         )
     true = step * np.array([two - one for one, two in pairs])
     by_own, by_borrowed = (
-        _told(EstimatedDifference(*np.concatenate(found, axis=1)), true) for found in zip(*drawn, strict=True)
+        _told(MeanDifference(*np.concatenate(found, axis=1)), true) for found in zip(*drawn, strict=True)
     )
     return by_own, by_borrowed
 
 
-def _told(found: EstimatedDifference, true: Array) -> Placed:
+def _told(found: MeanDifference, true: Array) -> Placed:
     """Of differences (trials, pairs), by Holm's correction for all pairs of a trial."""
     inside = (np.abs(found.difference - true) <= halves(found)).mean(axis=0)
     told = np.array([holm(p) for p in p_of_t(*found).tolist()]) < ALPHA

@@ -8,6 +8,7 @@ from rich.text import Text
 
 from reports.tables.numbers import DASH
 from reports.text.comparison import MAIN_COSTS, caption_counts, warnings
+from reports.text.comparison import content as comparison_content
 from reports.text.grid import Grid, bullets, escape_markdown, indented, interval, p_value, points, ratio
 from results.comparison.commits import CommitComparison, LostRun, MetricChange
 from results.statistics.architecture import OVER_IMAGES, OVER_SEEDS
@@ -30,7 +31,7 @@ def conclusion(result: CommitComparison) -> str:
         return f"Failed: {failures[0]}.{more}"
     if result.untested:
         change = result.untested[0]
-        return f"Could not be judged: {_name(change)}: {change.reason}."
+        return f"Could not be judged: {_name(change)}: {change.estimate.reason}."
     if all(change.identical for change in result.changes):
         return "Passed: every score is identical."
     higher = f" {len(result.better)} significantly higher." if result.better else ""
@@ -51,9 +52,10 @@ def _name(change: MetricChange) -> str:
 
 
 def _worse(change: MetricChange) -> str:
-    assert change.change is not None
-    assert change.p is not None
-    return f"{_name(change)} fell by {points(-change.change)} points, p {p_value(change.p)}"
+    estimate = change.estimate
+    assert estimate.value is not None
+    assert estimate.p is not None
+    return f"{_name(change)} fell by {points(-estimate.value)} points, p {p_value(estimate.p)}"
 
 
 def _lost(run: LostRun) -> str:
@@ -90,13 +92,37 @@ def markdown(result: CommitComparison) -> str:
 
 
 def content(result: CommitComparison) -> dict[str, Any]:
-    return {"conclusion": conclusion(result), **asdict(result)}
+    return {
+        "conclusion": conclusion(result),
+        "commit": result.commit,
+        "changes": [_change_content(change) for change in result.changes],
+        "lost": [asdict(run) for run in result.lost],
+        "comparison": comparison_content(result.comparison),
+    }
+
+
+def _change_content(change: MetricChange) -> dict[str, Any]:
+    return {
+        "model": change.model,
+        "split": change.split,
+        "metric": change.metric,
+        "before": change.before,
+        "after": change.after,
+        "change": change.estimate.value,
+        "low": change.estimate.low,
+        "high": change.estimate.high,
+        "p": change.estimate.p,
+        "over": change.over,
+        "smallest": change.smallest,
+        "identical": change.identical,
+        "reason": change.estimate.reason or None,
+    }
 
 
 def _other_findings(result: CommitComparison) -> list[str]:
     """All findings but the first, which the conclusion has, and what could not be tested beside them."""
     findings = [_worse(change) for change in result.worse] + [_lost(run) for run in result.lost]
-    untested = [f"{_name(change)} could not be tested: {change.reason}" for change in result.untested]
+    untested = [f"{_name(change)} could not be tested: {change.estimate.reason}" for change in result.untested]
     return [*findings[1:], *untested]
 
 
@@ -122,10 +148,11 @@ def _changes(result: CommitComparison, metric: str) -> Grid:
 
 def _cells(change: MetricChange) -> tuple[str, ...]:
     before, after = (DASH if value is None else points(value) for value in (change.before, change.after))
-    difference = DASH if change.change is None else points(change.change, "+")
+    estimate = change.estimate
+    difference = DASH if estimate.value is None else points(estimate.value, "+")
     smallest = DASH if change.smallest is None else points(change.smallest)
-    bounds = "identical" if change.identical else interval(change.low, change.high)
-    p = DASH if change.p is None or change.identical else p_value(change.p)
+    bounds = "identical" if change.identical else interval(estimate.low, estimate.high)
+    p = DASH if estimate.p is None or change.identical else p_value(estimate.p)
     return change.model, change.split, before, after, difference, bounds, p, smallest
 
 

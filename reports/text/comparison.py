@@ -2,17 +2,17 @@
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
-from typing import Final
+from dataclasses import asdict, replace
+from typing import Any, Final
 
 from rich.console import Console
 from rich.text import Text
 
 from reports.tables.numbers import DASH, amount, cost_kind, cost_order
 from reports.text.grid import Grid, bullets, escape_markdown, indented, interval, p_value, points, ratio
-from results.comparison.comparison import CaptionChange, Comparison, Pair, ScoreChange, Side
+from results.comparison.comparison import CaptionChange, Comparison, Pair, PairedTest, ScoreChange, Side
 from results.runs.more_metrics import depends_on
-from results.statistics.significance import ALPHA
+from results.statistics.architecture import TTest
 from results.text import printable
 
 MAIN: Final = "CIDEr-D"
@@ -70,7 +70,70 @@ def markdown(comparison: Comparison, *, all_costs: bool = False) -> str:
 
 
 def as_json(comparison: Comparison) -> str:
-    return json.dumps(asdict(comparison), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return json.dumps(content(comparison), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def content(comparison: Comparison) -> dict[str, Any]:
+    """The comparison as JSON has it."""
+    pairs = [
+        {
+            **{name: asdict(side) for name, side in (("before", pair.before), ("after", pair.after))},
+            "conditions": pair.conditions,
+            "settings": pair.settings,
+            "scores": [_score_content(score) for score in pair.scores],
+            "costs": [asdict(change) for change in pair.costs],
+            "hardware": pair.hardware,
+            "differing": [asdict(counts) for counts in pair.differing],
+            "captions": [asdict(change) for change in pair.captions],
+            "caption_seeds": pair.caption_seeds,
+            "apart": pair.apart,
+            "facts": [_score_content(fact) for fact in pair.facts],
+        }
+        for pair in comparison.pairs
+    ]
+    return {**asdict(replace(comparison, pairs=())), "pairs": pairs}
+
+
+def _score_content(score: ScoreChange) -> dict[str, Any]:
+    over_seeds = None if score.test is None else score.test.over_seeds
+    return {
+        "split": score.split,
+        "metric": score.metric,
+        "before": score.before,
+        "after": score.after,
+        "test": None if score.test is None else _test_content(score.test),
+        "reason": score.reason,
+        "no_interval": score.no_interval,
+        "over": score.over,
+        "architecture": None if over_seeds is None else _content_over_seeds(over_seeds),
+    }
+
+
+def _test_content(test: PairedTest) -> dict[str, Any]:
+    return {
+        "before": test.before,
+        "after": test.after,
+        "difference": test.change.value,
+        "low": test.change.low,
+        "high": test.change.high,
+        "p": test.uncorrected_p,
+        "adjusted": test.change.p,
+        "images": test.change.n,
+    }
+
+
+def _content_over_seeds(test: TTest) -> dict[str, Any]:
+    return {
+        "difference": test.estimate.value,
+        "error": test.error,
+        "degrees": test.degrees,
+        "low": test.estimate.low,
+        "high": test.estimate.high,
+        "p": test.estimate.p,
+        "reason": test.estimate.reason or None,
+        "seeds": test.seeds,
+        "images": test.estimate.n,
+    }
 
 
 def warnings(comparison: Comparison) -> list[str]:
@@ -126,10 +189,9 @@ def _shown(pair: Pair, everything: bool) -> list[ScoreChange]:
 def _cells(score: ScoreChange) -> tuple[str, ...]:
     before, after = (DASH if value is None else points(value) for value in (score.before, score.after))
     change = DASH if score.before is None or score.after is None else points(score.after - score.before, "+")
-    if score.test is None:
-        return before, after, change, DASH, DASH
-    bounds = interval(score.test.low, score.test.high) if score.no_interval is None else DASH
-    return before, after, change, bounds, p_value(score.test.adjusted)
+    estimate = score.estimate
+    p = DASH if estimate.p is None else p_value(estimate.p)
+    return before, after, change, interval(estimate.low, estimate.high), p
 
 
 def _untested(comparison: Comparison, everything: bool) -> list[str]:
@@ -223,8 +285,9 @@ def _kinds_apart(comparison: Comparison) -> list[str]:
         for split in dict.fromkeys(fact.split for fact in pair.facts if fact.test):
             kinds: dict[str, list[str]] = {"better": [], "worse": []}
             for fact in pair.facts:
-                if fact.split == split and fact.test and fact.test.adjusted < ALPHA:
-                    kinds["better" if fact.test.difference > 0 else "worse"].append(depends_on(fact.metric))
+                change = fact.estimate
+                if fact.split == split and change.is_significant and change.value is not None:
+                    kinds["better" if change.value > 0 else "worse"].append(depends_on(fact.metric))
             told = "; ".join(f"B is {how} at {', '.join(which)}" for how, which in kinds.items() if which)
             lines.append(f"{title}facts on {split}: {told or 'at no kind are they told apart'}")
     return lines

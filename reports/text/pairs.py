@@ -11,6 +11,7 @@ from rich.text import Text
 from reports.tables.numbers import DASH
 from reports.text.grid import escape_markdown, indented, interval, markdown_table, p_value, points
 from results.comparison.pairs import PairResult
+from results.statistics.estimate import Estimate
 from results.text import printable
 
 _HEADINGS: Final = ("A", "B", "Runs", "Printed", "A - B", "95 %", "p", "Verdict")
@@ -57,16 +58,16 @@ def as_json(results: Sequence[PairResult]) -> str:
     content = []
     for result in results:
         score = result.score
-        test = None if score is None else score.test
+        estimate = Estimate(None) if score is None else score.estimate
         content.append(
             {
                 **result.pair.model_dump(),
                 "conditions": result.conditions,
                 "seeds": result.seeds,
                 "difference": result.difference,
-                "low": None if test is None else test.low,
-                "high": None if test is None else test.high,
-                "p": None if test is None else test.adjusted,
+                "low": estimate.low,
+                "high": estimate.high,
+                "p": estimate.p,
                 "over": None if score is None else score.over,
                 "verdict": result.verdict,
                 "reason": result.reason,
@@ -76,16 +77,15 @@ def as_json(results: Sequence[PairResult]) -> str:
 
 
 def _cells(result: PairResult) -> list[str]:
-    pair, test = result.pair, None if result.score is None else result.score.test
-    adjusted = None if test is None else test.adjusted
+    pair, estimate = result.pair, Estimate(None) if result.score is None else result.score.estimate
     return [
         pair.a,
         pair.b,
         result.conditions or DASH,
         DASH if pair.printed is None else f"{pair.printed:+.1f}",
         DASH if result.difference is None else points(result.difference, "+"),
-        DASH if test is None else interval(test.low, test.high),
-        DASH if adjusted is None else p_value(adjusted),
+        interval(estimate.low, estimate.high),
+        DASH if estimate.p is None else p_value(estimate.p),
         result.verdict,
     ]
 

@@ -14,8 +14,9 @@ from results.comparison.comparison import (
 )
 from results.runs.run import Run
 from results.statistics.architecture import OVER_SEEDS
+from results.statistics.estimate import Estimate
 from results.statistics.power import detectable_at_best, detectable_from
-from results.statistics.significance import ALPHA, matrix
+from results.statistics.significance import matrix
 
 FEWEST_IMAGES: Final = 6  # with fewer no sign-flip test reaches p < 0.05
 
@@ -24,10 +25,9 @@ FEWEST_IMAGES: Final = 6  # with fewer no sign-flip test reaches p < 0.05
 class MetricChange:
     """One metric of a model on a split: means over seeds as fractions, and the change, after less before.
 
-    `low` and `high` bound the 95 % interval of the change and `p` is two-sided; both are corrected for all changes that
-    were tested together. `smallest` is the smallest change that these seeds show: the test finds it four times in five.
-    `identical`: every image scores the same with every seed, so that there is nothing to test, and the interval is 0.
-    `reason` says why a change could not be tested.
+    The `estimate` is corrected for all changes that were tested together; its reason says why a change could not be
+    tested. `smallest` is the smallest change that these seeds show: the test finds it four times in five. `identical`:
+    every image scores the same with every seed, so that there is nothing to test, and the interval is 0.
     """
 
     model: str
@@ -35,26 +35,18 @@ class MetricChange:
     metric: str
     before: float | None
     after: float | None
-    change: float | None = None
-    low: float | None = None
-    high: float | None = None
-    p: float | None = None
+    estimate: Estimate
     over: str | None = None
     smallest: float | None = None
     identical: bool = False
-    reason: str | None = None
-
-    @property
-    def is_significant(self) -> bool:
-        return self.p is not None and self.p < ALPHA
 
     @property
     def is_worse(self) -> bool:
-        return self.is_significant and self.change is not None and self.change < 0
+        return self.estimate.is_significant and self.estimate.value is not None and self.estimate.value < 0
 
     @property
     def is_better(self) -> bool:
-        return self.is_significant and self.change is not None and self.change > 0
+        return self.estimate.is_significant and self.estimate.value is not None and self.estimate.value > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +77,7 @@ class CommitComparison:
 
     @property
     def untested(self) -> list[MetricChange]:
-        return [change for change in self.changes if change.p is None]
+        return [change for change in self.changes if change.estimate.p is None]
 
     @property
     def exit_code(self) -> int:
@@ -138,23 +130,15 @@ def _with_scores_of(run: Run, metrics: Collection[str]) -> Run:
 def _metric_change(model: str, score: ScoreChange, seeds: SeedsOfSides, tests: int) -> MetricChange:
     """A score's change, from the images' scores of both sides' seeds."""
     change = MetricChange(
-        model, score.split, score.metric, score.before, score.after, over=score.over, reason=score.reason
+        model, score.split, score.metric, score.before, score.after, estimate=score.estimate, over=score.over
     )
     if score.test is None:
         return change
-    difference = score.test.difference
-    smallest = _smallest_change(seeds, score.over, tests)
+    change = replace(change, smallest=_smallest_change(seeds, score.over, tests))
     if list(seeds[0]) == list(seeds[1]):
-        return replace(change, change=difference, low=0.0, high=0.0, p=1.0, smallest=smallest, identical=True)
-    return replace(
-        change,
-        change=difference,
-        low=score.test.low,
-        high=score.test.high,
-        p=score.test.adjusted,
-        smallest=smallest,
-        reason=score.no_interval,
-    )
+        certain = replace(score.estimate, low=0.0, high=0.0, p=1.0, reason="")
+        return replace(change, estimate=certain, identical=True)
+    return change
 
 
 def _smallest_change(seeds: SeedsOfSides, over: str | None, tests: int) -> float | None:

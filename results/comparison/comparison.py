@@ -23,7 +23,7 @@ from results.runs.spreads import depends_on_machine
 from results.statistics.architecture import (
     OVER_IMAGES,
     OVER_SEEDS,
-    ArchitectureDifference,
+    TTest,
     architecture_difference,
     joint_degrees,
     p_of_t,
@@ -33,7 +33,6 @@ from results.statistics.estimate import Estimate
 from results.statistics.significance import (
     SUMS,
     ByImage,
-    Difference,
     holm,
     holm_levels,
     matrix,
@@ -58,30 +57,51 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True)
+class PairedTest:
+    """A test of the images' numbers of two sides, whose means are `before` and `after`.
+
+    The p of the `change` is corrected for all tests of the comparison, `uncorrected_p` is that of this test alone.
+    `over_seeds` is the test over seeds and images; None where it is over images, by sign flips.
+    """
+
+    before: float
+    after: float
+    change: Estimate
+    uncorrected_p: float
+    over_seeds: TTest | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ScoreChange:
     """One metric of one split, fractions, means over seeds; None with a reason where a side has none.
 
     `test` is of the images' scores, or of their influences where the metric is no mean of these. Where a run has no
-    influences, `no_interval` says so: the single images' scores are tested. `over` says what the test is over.
+    influences, `no_interval` says so: the single images' scores are tested.
     """
 
     split: str
     metric: str
     before: float | None
     after: float | None
-    test: Difference | None = None
+    test: PairedTest | None = None
     reason: str | None = None
     no_interval: str | None = None
-    over: str | None = None
-    architecture: ArchitectureDifference | None = None
 
     @property
     def estimate(self) -> Estimate:
         """`after` less `before`: p corrected for all tests of the comparison, the interval at the level that leaves."""
         if self.test is None:
             return Estimate(None, reason=self.reason or "")
-        bounds = (self.test.low, self.test.high) if self.no_interval is None else (None, None)
-        return Estimate(self.test.difference, *bounds, self.test.adjusted, self.test.images, self.no_interval or "")
+        if self.no_interval is None:
+            return self.test.change
+        return replace(self.test.change, low=None, high=None, reason=self.no_interval)
+
+    @property
+    def over(self) -> str | None:
+        """What the test is over; None without a test."""
+        if self.test is None:
+            return None
+        return OVER_IMAGES if self.test.over_seeds is None else OVER_SEEDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,10 +209,7 @@ def with_tests(scores: Sequence[tuple[ScoreChange, SeedsOfSides]]) -> list[Score
 
     One that says why it has no interval is tested over images, whatever its seeds.
     """
-    paired = paired_differences([(mean_of_seeds(before), mean_of_seeds(after)) for _, (before, after) in scores])
-    found = [_tested(score, sides, test) for (score, sides), test in zip(scores, paired, strict=True)]
-    adjusted = holm([_correctable(score.architecture, test, len(found)) for score, test in found])
-    return [replace(score, test=replace(test, adjusted=p)) for (score, test), p in zip(found, adjusted, strict=True)]
+    return [replace(score, test=test) for (score, _), test in zip(scores, _corrected_tests(scores), strict=True)]
 
 
 def with_corrected_intervals(scores: Sequence[tuple[ScoreChange, SeedsOfSides]]) -> list[ScoreChange]:
@@ -201,52 +218,70 @@ def with_corrected_intervals(scores: Sequence[tuple[ScoreChange, SeedsOfSides]])
     So an interval leaves out 0 exactly where the corrected p is below 5 %. It holds the differences that the same test
     does not reject: by t over seeds and images, by sign flips over images.
     """
-    tested = with_tests(scores)
-    tests = [score.test for score in tested if score.test is not None]
-    wide = [score.architecture for score in tested]
-    p_values = [_correctable(over_seeds, test, len(tested)) for over_seeds, test in zip(wide, tests, strict=True)]
-    levels = holm_levels(p_values)
-    bounds: dict[int, tuple[float, float]] = {}
-    over_images: dict[tuple[int, ...], list[int]] = {}
-    for index, (over_seeds, level) in enumerate(zip(wide, levels, strict=True)):
-        if over_seeds is None or over_seeds.error is None or over_seeds.degrees is None:
-            over_images.setdefault(tuple(mean_of_seeds(scores[index][1][0])), []).append(index)
-        else:
-            degrees = joint_degrees(over_seeds.degrees, over_seeds.seeds, len(tested))
-            half = float(t_quantile(1 - level, np.asarray(degrees))) * over_seeds.error
-            bounds[index] = over_seeds.difference - half, over_seeds.difference + half
-    for images, members in over_images.items():
-        means = [tuple(map(mean_of_seeds, scores[index][1])) for index in members]
-        columns = [[after[image] - before[image] for image in images] for before, after in means]
-        intervals = sign_flip_intervals(np.array(columns).T, [levels[index] for index in members])
-        bounds |= zip(members, intervals, strict=True)
-    found = []
-    for index, (score, test) in enumerate(zip(tested, tests, strict=True)):
-        low, high = bounds[index]
+    tests = _corrected_tests(scores)
+    intervals = _corrected_intervals(tests, [sides for _, sides in scores])
+    changes = []
+    for (score, _), test, (low, high) in zip(scores, tests, intervals, strict=True):
         if math.isinf(low):
-            reason = score.no_interval or TOO_FEW_IMAGES
-            found.append(replace(score, test=replace(test, low=None, high=None), no_interval=reason))
+            test = replace(test, change=replace(test.change, low=None, high=None))
+            changes.append(replace(score, test=test, no_interval=score.no_interval or TOO_FEW_IMAGES))
         else:
-            found.append(replace(score, test=replace(test, low=low, high=high)))
-    return found
+            changes.append(replace(score, test=replace(test, change=replace(test.change, low=low, high=high))))
+    return changes
 
 
-def _tested(score: ScoreChange, sides: SeedsOfSides, test: Difference) -> tuple[ScoreChange, Difference]:
+def _corrected_tests(scores: Sequence[tuple[ScoreChange, SeedsOfSides]]) -> list[PairedTest]:
+    """The test of every score, with p corrected for all of them and intervals that are not."""
+    means = [(mean_of_seeds(before), mean_of_seeds(after)) for _, (before, after) in scores]
+    tests = []
+    for (score, sides), (before, after), change in zip(scores, means, paired_differences(means), strict=True):
+        over_seeds = None if score.no_interval else _test_over_seeds(sides)
+        if over_seeds is not None:
+            by_t = over_seeds.estimate
+            change = replace(change, low=by_t.low, high=by_t.high, p=by_t.p)
+        assert change.p is not None
+        tests.append(PairedTest(fmean(before.values()), fmean(after.values()), change, change.p, over_seeds))
+    adjusted = holm([_correctable_p(test, len(tests)) for test in tests])
+    return [replace(test, change=replace(test.change, p=p)) for test, p in zip(tests, adjusted, strict=True)]
+
+
+def _test_over_seeds(sides: SeedsOfSides) -> TTest | None:
+    """The test over seeds and images; None where a side has too few of them."""
     before, after = map(matrix, sides)
     assert before is not None
     assert after is not None
-    wide = architecture_difference(after, before) if score.no_interval is None else None
-    if wide is None or wide.low is None or wide.high is None or wide.p is None:
-        return replace(score, over=OVER_IMAGES), test
-    return replace(score, over=OVER_SEEDS, architecture=wide), replace(test, low=wide.low, high=wide.high, p=wide.p)
+    test = architecture_difference(after, before)
+    return None if test.estimate.p is None else test
 
 
-def _correctable(wide: ArchitectureDifference | None, test: Difference, tests: int) -> float:
+def _correctable_p(test: PairedTest, tests: int) -> float:
     """The p-value that a correction for so many tests may take."""
-    if wide is None or wide.error is None or wide.degrees is None:
-        return test.p
-    degrees = joint_degrees(wide.degrees, wide.seeds, tests)
-    return float(p_of_t(*map(np.asarray, (wide.difference, wide.error, degrees))))
+    by_t = test.over_seeds
+    if by_t is None or by_t.error is None or by_t.degrees is None:
+        return test.uncorrected_p
+    degrees = joint_degrees(by_t.degrees, by_t.seeds, tests)
+    return float(p_of_t(*map(np.asarray, (by_t.estimate.value, by_t.error, degrees))))
+
+
+def _corrected_intervals(tests: Sequence[PairedTest], sides: Sequence[SeedsOfSides]) -> list[tuple[float, float]]:
+    """The interval of every change at the level that the correction leaves; infinite where images are too few."""
+    levels = holm_levels([_correctable_p(test, len(tests)) for test in tests])
+    intervals: dict[int, tuple[float, float]] = {}
+    over_images: dict[tuple[int, ...], list[int]] = {}
+    for index, (test, level) in enumerate(zip(tests, levels, strict=True)):
+        by_t = test.over_seeds
+        if by_t is None or by_t.estimate.value is None or by_t.error is None or by_t.degrees is None:
+            over_images.setdefault(tuple(mean_of_seeds(sides[index][0])), []).append(index)
+        else:
+            degrees = joint_degrees(by_t.degrees, by_t.seeds, len(tests))
+            half = float(t_quantile(1 - level, np.asarray(degrees))) * by_t.error
+            intervals[index] = by_t.estimate.value - half, by_t.estimate.value + half
+    for images, members in over_images.items():
+        means = [tuple(map(mean_of_seeds, sides[index])) for index in members]
+        columns = [[after[image] - before[image] for image in images] for before, after in means]
+        of_members = sign_flip_intervals(np.array(columns).T, [levels[index] for index in members])
+        intervals |= zip(members, of_members, strict=True)
+    return [intervals[index] for index in range(len(tests))]
 
 
 def cost_changes(before: Sequence[Run], after: Sequence[Run]) -> list[CostChange]:

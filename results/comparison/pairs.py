@@ -13,7 +13,6 @@ from results.comparison.recording import Closed
 from results.records import Quantity
 from results.runs.run import Run
 from results.statistics.architecture import OVER_SEEDS
-from results.statistics.significance import ALPHA
 
 METRIC = "CIDEr-D"
 SPLIT = "test"
@@ -62,7 +61,7 @@ class PairResult:
             return "not measured"
         if self.score.over != OVER_SEEDS:
             return "one seed"
-        if self.score.test.adjusted >= ALPHA:
+        if not self.score.estimate.is_significant:
             return "not significant"
         if self.pair.printed is None or self.pair.printed == 0:
             return "a higher" if self.difference > 0 else "b higher"

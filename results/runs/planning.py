@@ -67,7 +67,7 @@ def _variances(rows: Sequence[Sequence[ByImage]]) -> StoredVariances | None:
     weighed = [((many - 1) * many / degrees, part) for many, part in zip(seeds, parts, strict=True)]
     between = sum(weight * float(part.between) for weight, part in weighed)
     interaction = sum(weight * float(part.interaction) for weight, part in weighed)  # e²/N
-    # Of one image's difference, as `results.statistics.architecture.estimate` has it; may be below 0.
+    # Of one image's difference, as `results.statistics.architecture.difference_of_means` has it; may be below 0.
     pairs = [
         float((one.images - two.images).var(ddof=1) - len(images) * (one.interaction + two.interaction))
         for one, two in combinations(parts, 2)

@@ -9,9 +9,18 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 
 from results.runs.run import NO_PART, ByImage, Run
-from results.statistics.architecture import NEEDS_IMAGES, Placing, estimate, missing, of_any_seeds, p_of_t, places
+from results.statistics.architecture import (
+    NEEDS_IMAGES,
+    Placing,
+    difference_of_means,
+    missing,
+    of_any_seeds,
+    p_of_t,
+    places,
+)
+from results.statistics.estimate import ALPHA
 from results.statistics.learning import LEAST, mean_learning
-from results.statistics.significance import ALPHA, Array, holm, matrix, mean_of_seeds, sign_flip_columns
+from results.statistics.significance import Array, holm, matrix, mean_of_seeds, sign_flip_columns
 
 FLOORS: Final = ("majority", "retrieval", "blind")
 _SEES_PIXELS: Final = "pixels["
@@ -197,7 +206,7 @@ def floor_tests(
         for name, level in levels
         if level is not None
     ]
-    found = [float(p_of_t(*estimate(of_any_seeds(own), of_any_seeds(level)))) for _, _, own, level in tests]
+    found = [float(p_of_t(*difference_of_means(of_any_seeds(own), of_any_seeds(level)))) for _, _, own, level in tests]
     alone = {at: own[0] - level[0] for at, (_, _, own, level) in enumerate(tests) if len(own) == len(level) == 1}
     if alone:
         for at, p in zip(alone, sign_flip_columns(np.array(list(alone.values())).T).tolist(), strict=True):

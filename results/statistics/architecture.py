@@ -13,7 +13,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from results.statistics.significance import ALPHA, LEVEL, Array, holm, ratio, sign_flip_pairs
+from results.statistics.estimate import ALPHA, Estimate
+from results.statistics.significance import LEVEL, Array, holm, ratio, sign_flip_pairs
 
 NEEDS_SEEDS: Final = "needs seeds: one is no measure of how much training varies"
 NEEDS_IMAGES: Final = "needs images: one is no measure of how much images vary"
@@ -36,7 +37,7 @@ class ScoreSummary(NamedTuple):
     degrees: Array
 
 
-class EstimatedDifference(NamedTuple):
+class MeanDifference(NamedTuple):
     """Differences first less second, their standard errors, and the degrees of freedom of t; all (...)."""
 
     difference: Array
@@ -45,22 +46,17 @@ class EstimatedDifference(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class ArchitectureDifference:
+class TTest:
     """Mean score of the first model less the second's, over seeds and images, in the scores' unit.
 
-    `low` and `high` bound its interval and `p` is two-sided, both from t with `degrees` of freedom. All but the
-    difference are None where a side has too few seeds or images, and `reason` says so.
+    The interval and p of the `estimate` are from t, by the standard `error` and its `degrees` of freedom. They are None
+    where a side has too few seeds or images, which the reason says.
     """
 
-    difference: float
+    estimate: Estimate
     error: float | None
     degrees: float | None
-    low: float | None
-    high: float | None
-    p: float | None
-    reason: str | None
     seeds: tuple[int, int]
-    images: int
 
 
 def architecture_mean(scores: Array, level: float = LEVEL) -> tuple[float, float] | None:
@@ -75,19 +71,18 @@ def architecture_mean(scores: Array, level: float = LEVEL) -> tuple[float, float
     return mean - half, mean + half
 
 
-def architecture_difference(first: Array, second: Array) -> ArchitectureDifference:
+def architecture_difference(first: Array, second: Array) -> TTest:
     """The difference of two models by their scores (S, N) of the same images in the same order."""
-    comparable = first.ndim == second.ndim == 2 and first.shape[1] == second.shape[1] and first.size
-    reason = (missing(first) or missing(second)) if comparable else None
-    sizes = (len(first), len(second)), first.shape[-1]
-    if not comparable:
+    if first.ndim != 2 or second.ndim != 2 or first.shape[1] != second.shape[1] or not first.size:
         raise ValueError(f"scores (seeds, images) of the same images are needed: {first.shape}, {second.shape}")
+    seeds, images = (len(first), len(second)), first.shape[1]
+    reason = missing(first) or missing(second)
     if reason is not None:
         gap = float((first.mean(axis=0) - second.mean(axis=0)).mean())
-        return ArchitectureDifference(gap, None, None, None, None, None, reason, *sizes)
-    test = estimate(summary(first), summary(second))
+        return TTest(Estimate(gap, n=images, reason=reason), None, None, seeds)
+    test = difference_of_means(summary(first), summary(second))
     half, (gap, error, degrees) = float(t_quantile(LEVEL, test.degrees) * test.error), map(float, test)
-    return ArchitectureDifference(gap, error, degrees, gap - half, gap + half, float(p_of_t(*test)), None, *sizes)
+    return TTest(Estimate(gap, gap - half, gap + half, float(p_of_t(*test)), images), error, degrees, seeds)
 
 
 def joint_degrees(degrees: float, seeds: tuple[int, int], tests: int) -> float:
@@ -122,7 +117,7 @@ def of_any_seeds(scores: Array) -> ScoreSummary:
     return ScoreSummary(scores[0], np.zeros(()), np.zeros(()), np.ones(()))
 
 
-def estimate(first: ScoreSummary, second: ScoreSummary) -> EstimatedDifference:
+def difference_of_means(first: ScoreSummary, second: ScoreSummary) -> MeanDifference:
     """First less second, of models whose seeds are unpaired and whose images are the same.
 
     The variance is the seeds', s²_A / S_A + s²_B / S_B, and the images', that of the seed-averaged differences by N.
@@ -133,7 +128,7 @@ def estimate(first: ScoreSummary, second: ScoreSummary) -> EstimatedDifference:
     gap = first.images - second.images
     between, degrees = (first.between, second.between), (first.degrees, second.degrees)
     parts = error_and_degrees(between, degrees, images_part(first, second), gap.shape[-1])
-    return EstimatedDifference(gap.mean(axis=-1), *parts)
+    return MeanDifference(gap.mean(axis=-1), *parts)
 
 
 def images_part(first: ScoreSummary, second: ScoreSummary) -> Array:
@@ -345,7 +340,7 @@ def _pairs(models: Sequence[ScoreSummary], seeds: int) -> list[PairOfModels]:
     if not pairs:
         return []
     later = (ScoreSummary(*map(np.array, zip(*models[one:], strict=True))) for one in range(1, len(models)))
-    tests = [estimate(own, others) for own, others in zip(models, later, strict=False)]
+    tests = [difference_of_means(own, others) for own, others in zip(models, later, strict=False)]
     gaps, errors, degrees = (np.concatenate(parts) for parts in zip(*tests, strict=True))
     degrees = np.array([joint_degrees(each, (seeds, seeds), len(pairs)) for each in degrees.tolist()])
     alpha = ALPHA / len(pairs)

@@ -1,6 +1,9 @@
 """A number with its uncertainty."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final, Self
+
+ALPHA: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,3 +21,13 @@ class Estimate:
     p: float | None = None
     n: int | None = None
     reason: str = ""
+
+    @property
+    def is_significant(self) -> bool:
+        """Whether it was tested, with p below 5 %."""
+        return self.p is not None and self.p < ALPHA
+
+    def negated(self) -> Self:
+        """The difference seen from the other side."""
+        value, low, high = (None if number is None else -number for number in (self.value, self.high, self.low))
+        return replace(self, value=value, low=low, high=high)

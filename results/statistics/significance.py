@@ -15,11 +15,12 @@ from typing import Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from results.statistics.estimate import ALPHA, Estimate
+
 Array = NDArray[np.float64]
 Interval = tuple[float, float] | tuple[None, None]
 RESAMPLES: Final = 10_000
 SEED: Final = 2_024
-ALPHA: Final = 0.05
 LEVEL: Final = 0.95
 _NUMBERS_AT_ONCE: Final = 2_000_000  # 16 MB
 _NUMBERS_KEPT: Final = 10_000_000  # 20 MB, of a thousand images; each number is at most that of the images
@@ -269,39 +270,24 @@ SUMS: Final = ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR")
 """Metrics that sum the images' statistics before they divide; all others are means over images."""
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """Means before and after, `difference` after less before with its 95 % bootstrap interval over images.
+def paired_differences(pairs: Sequence[tuple[ByImage, ByImage]]) -> list[Estimate]:
+    """The change of every (before, after), scores by image id: its bootstrap interval, and p by sign flips.
 
-    `p` is of the two-sided sign-flip test, `adjusted` after a correction for all that were tested together, if any was.
-    `low` and `high` are None where the images are too few for an interval at the level of a correction.
+    ValueError for a pair of different images.
     """
-
-    before: float
-    after: float
-    difference: float
-    low: float | None
-    high: float | None
-    p: float
-    adjusted: float
-    images: int
-
-
-def paired_differences(pairs: Sequence[tuple[ByImage, ByImage]]) -> list[Difference]:
-    """The difference of every (before, after), scores by image id; ValueError for a pair of different images."""
-    places: dict[tuple[int, ...], list[int]] = {}
-    for place, (before, after) in enumerate(pairs):
+    members_by_images: dict[tuple[int, ...], list[int]] = {}
+    for index, (before, after) in enumerate(pairs):
         if before.keys() != after.keys() or not before:
             raise ValueError("scores of different images, or of none, cannot be paired")
-        places.setdefault(tuple(sorted(before)), []).append(place)
-    found: dict[int, Difference] = {}
-    for images, members in places.items():
-        columns = [[pairs[place][1][image] - pairs[place][0][image] for image in images] for place in members]
+        members_by_images.setdefault(tuple(sorted(before)), []).append(index)
+    changes: dict[int, Estimate] = {}
+    for images, members in members_by_images.items():
+        columns = [[pairs[index][1][image] - pairs[index][0][image] for image in images] for index in members]
         tests = _test(np.array(columns, dtype=np.float64).T)
-        for place, (low, high, p) in zip(members, tests, strict=True):
-            one, two = (fmean(side.values()) for side in pairs[place])
-            found[place] = Difference(one, two, two - one, low, high, p, p, len(images))
-    return [found[place] for place in range(len(pairs))]
+        for index, (low, high, p) in zip(members, tests, strict=True):
+            before_mean, after_mean = (fmean(side.values()) for side in pairs[index])
+            changes[index] = Estimate(after_mean - before_mean, low, high, p, len(images))
+    return [changes[index] for index in range(len(pairs))]
 
 
 def matrix(seeds: Sequence[ByImage]) -> Array | None:

@@ -11,6 +11,7 @@ from results.comparison.commits import CommitComparison, compare_commits
 from results.comparison.comparison import compare_stores
 from results.records import Quantity
 from results.runs.run import Run
+from results.statistics.estimate import Estimate
 from results.statistics.power import detectable_from
 from tests.reports.examples import run as stored_run
 
@@ -46,7 +47,7 @@ def compared(before: Sequence[Run], after: Sequence[Run], unfinished: Sequence[R
 
 def test_the_same_scores_are_identical_and_say_what_could_have_been_seen() -> None:
     [change] = compared(trained(), trained()).changes
-    assert (change.identical, change.change, change.low, change.high, change.p) == (True, 0.0, 0.0, 0.0, 1.0)
+    assert (change.identical, change.estimate) == (True, Estimate(0.0, 0.0, 0.0, 1.0, IMAGES))
     scores = np.array([[run.by_image["test"]["CIDEr-D"][image] for image in range(1, IMAGES + 1)] for run in trained()])
     assert change.smallest == pytest.approx(detectable_from(scores, scores))
 
@@ -64,13 +65,13 @@ def test_the_numbers_are_those_of_the_one_comparison() -> None:
     [change] = compared(before, after).changes
     only = [[replace(run, scores=_without_bleu(run)) for run in side] for side in (before, after)]
     [score] = compare_stores(only[0], only[1], {}, 0).pairs[0].scores
-    assert score.test is not None
-    assert (change.low, change.high, change.p) == (score.test.low, score.test.high, score.test.adjusted)
-    assert change.low is not None
-    assert change.high is not None
-    assert change.change is not None
-    assert change.low < change.change < change.high < 0
-    assert 100 * change.change == pytest.approx(-20, abs=3)
+    fall = change.estimate
+    assert fall == score.estimate
+    assert fall.low is not None
+    assert fall.high is not None
+    assert fall.value is not None
+    assert fall.low < fall.value < fall.high < 0
+    assert 100 * fall.value == pytest.approx(-20, abs=3)
 
 
 def _without_bleu(run: Run) -> dict[str, Any]:
@@ -98,7 +99,7 @@ def test_a_run_that_no_longer_finishes_fails_with_its_reason() -> None:
 
 def test_a_score_that_cannot_be_tested_is_not_judged() -> None:
     result = compared(trained(), trained(fingerprint="0" * 16))
-    assert [change.reason for change in result.untested] == ["scored on other images"]
+    assert [change.estimate.reason for change in result.untested] == ["scored on other images"]
     assert result.exit_code == 2
 
 

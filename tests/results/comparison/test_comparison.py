@@ -99,8 +99,9 @@ def test_scores_of_several_seeds_are_of_all_of_them(fill: Any) -> None:
     assert (pair.before.seeds, pair.after.seeds) == ((1, 2, 3), (2, 4))
     cider = pair.scores[0]
     assert (cider.metric, cider.before, cider.after) == ("CIDEr-D", pytest.approx(0.5), pytest.approx(0.5))
-    assert cider.architecture is not None
-    assert cider.architecture.seeds == (2, 3)
+    assert cider.test is not None
+    assert cider.test.over_seeds is not None
+    assert cider.test.over_seeds.seeds == (2, 3)
     assert caption_counts(compared(before, after))[0].startswith("test: 0 of 3 captions differ with seed 2;")
 
 
@@ -111,8 +112,7 @@ def test_beside_one_seed_common_seeds_count(fill: Any) -> None:
     assert (pair.before.seeds, pair.after.seeds) == ((1,), (1,))
     cider = pair.scores[0]
     assert (cider.metric, cider.before, cider.after) == ("CIDEr-D", pytest.approx(0.2), pytest.approx(0.4))
-    assert cider.test is not None
-    assert cider.test.difference == pytest.approx(0.4), "of the images, whose scores here are not the split's"
+    assert cider.estimate.value == pytest.approx(0.4), "of the images, whose scores here are not the split's"
 
 
 def test_what_tests_are_over_is_said(fill: Any) -> None:
@@ -225,12 +225,13 @@ def test_bleu_of_several_seeds_is_tested_over_seeds_and_images(tmp_path: Path, m
     sides = [weighed(tmp_path, make, name, dict(enumerate(each.tolist()))) for name, each in (("a", one), ("b", two))]
     score = only_score(*sides)
     expected = architecture_difference(two, one)
-    assert (score.over, score.no_interval, score.architecture) == (OVER_SEEDS, None, expected)
+    assert score.test is not None
+    assert (score.over, score.no_interval, score.test.over_seeds) == (OVER_SEEDS, None, expected)
     assert score.before is not None
     assert score.after is not None
-    assert score.test is not None
-    assert score.test.difference == pytest.approx(score.after - score.before)
-    assert (score.test.low, score.test.high, score.test.p) == (expected.low, expected.high, expected.p)
+    assert score.estimate.value == pytest.approx(score.after - score.before)
+    bounds = (expected.estimate.low, expected.estimate.high, expected.estimate.p)
+    assert (score.estimate.low, score.estimate.high, score.test.uncorrected_p) == bounds
 
 
 CIDER = ScoreChange("test", "CIDEr-D", 0.5, 0.7)
@@ -250,19 +251,19 @@ def test_one_seed_on_a_side_is_tested_over_images(before: list[float], after: li
     both = sides(before, after)
     [found] = with_tests([(CIDER, both)])
     [expected] = paired_differences([(mean_of_seeds(both[0]), mean_of_seeds(both[1]))])
-    assert (found.over, found.architecture, found.test) == (OVER_IMAGES, None, expected)
+    assert (found.over, found.estimate) == (OVER_IMAGES, expected)
 
 
 def test_a_corpus_score_without_influences_is_tested_over_images() -> None:
     [found] = with_tests([(BLEU_WITHOUT, sides([0.4, 0.5], [0.6, 0.9]))])
-    assert (found.over, found.architecture, found.no_interval) == (OVER_IMAGES, None, NO_INTERVAL)
+    assert (found.over, found.no_interval) == (OVER_IMAGES, NO_INTERVAL)
 
 
 def test_tests_of_both_kinds_are_corrected_together() -> None:
     found = with_tests([(CIDER, sides([0.4, 0.5, 0.7], [0.6, 0.9, 0.8])), (BLEU_WITHOUT, sides([0.4], [0.6]))])
     tests = [score.test for score in found if score.test is not None]
-    assert [test.adjusted for test in tests] == holm([test.p for test in tests])
-    assert tests[0].p != tests[1].p
+    assert [test.change.p for test in tests] == holm([test.uncorrected_p for test in tests])
+    assert tests[0].uncorrected_p != tests[1].uncorrected_p
 
 
 def test_two_seeds_have_one_degree_of_freedom_in_a_correction() -> None:
@@ -270,11 +271,10 @@ def test_two_seeds_have_one_degree_of_freedom_in_a_correction() -> None:
     [alone], [first, _] = with_tests([(CIDER, both)]), with_tests([(CIDER, both), (CIDER, both)])
     assert alone.test is not None
     assert first.test is not None
-    assert first.architecture is not None
-    assert first.architecture.error is not None
-    expected = 2 * stats.t.sf(first.test.difference / first.architecture.error, 1)
-    assert alone.test.adjusted == alone.test.p == first.test.p < 0.05
-    assert first.test.adjusted == pytest.approx(2 * expected)
+    assert first.test.over_seeds is not None
+    expected = 2 * stats.t.sf(first.test.change.value / first.test.over_seeds.error, 1)
+    assert alone.estimate.p == alone.test.uncorrected_p == first.test.uncorrected_p < 0.05
+    assert first.estimate.p == pytest.approx(2 * expected)
 
 
 def random_scores(generator: np.random.Generator, seeds: int, effect: float, images: int) -> SeedsOfSides:
@@ -298,22 +298,20 @@ def test_an_interval_leaves_out_zero_where_its_p_is_significant(trial: int) -> N
     uncorrected = with_tests(wanted)
     significant = 0
     for score, alone in zip(found, uncorrected, strict=True):
-        assert score.test is not None
-        assert alone.test is not None
-        assert score.test.low is not None
-        assert score.test.high is not None
-        assert (score.test.adjusted, score.test.p) == (alone.test.adjusted, alone.test.p)
-        assert (not score.test.low <= 0 <= score.test.high) == (score.test.adjusted < 0.05)
-        assert score.test.low < score.test.difference < score.test.high
-        significant += score.test.adjusted < 0.05
+        change = score.estimate
+        assert change.value is not None
+        assert change.low is not None
+        assert change.high is not None
+        assert change.p == alone.estimate.p
+        assert (not change.low <= 0 <= change.high) == change.is_significant
+        assert change.low < change.value < change.high
+        significant += change.is_significant
     assert 0 < significant < len(found)
 
 
 def test_few_images_have_no_interval_at_a_corrections_level() -> None:
     wanted = [(CIDER, sides([0.4], [0.6], images=6)) for _ in range(3)]
     [alone] = with_corrected_intervals(wanted[:1])
-    assert alone.test is not None
-    assert (alone.test.low, alone.test.high) == (pytest.approx(0.2), pytest.approx(0.2))
+    assert (alone.estimate.low, alone.estimate.high) == (pytest.approx(0.2), pytest.approx(0.2))
     for score in with_corrected_intervals(wanted):
-        assert score.test is not None
-        assert (score.test.low, score.test.high, score.no_interval) == (None, None, TOO_FEW_IMAGES)
+        assert (score.estimate.low, score.estimate.high, score.estimate.reason) == (None, None, TOO_FEW_IMAGES)

@@ -53,18 +53,19 @@ def test_a_difference_and_its_error_are_those_of_the_models_runs(results: list[P
     assert score.test is not None
     assert result.score is not None
     assert result.score.test is not None
-    assert result.difference == pytest.approx(score.test.difference, abs=1e-12)
-    assert result.score.test.p == score.test.p, "before it is corrected for other tests"
+    assert result.difference == pytest.approx(score.estimate.value, abs=1e-12)
+    assert result.score.test.uncorrected_p == score.test.uncorrected_p, "before it is corrected for other tests"
 
 
 def test_an_interval_excludes_zero_where_the_test_is_significant(results: list[PairResult]) -> None:
     for result in results:
         if result.score is None or result.score.test is None:
             continue
-        low, high = result.score.test.low, result.score.test.high
+        estimate = result.score.estimate
+        low, high = estimate.low, estimate.high
         assert low is not None
         assert high is not None
-        assert (low > 0 or high < 0) == (result.score.test.adjusted < 0.05) == (result.verdict != "not significant")
+        assert (low > 0 or high < 0) == estimate.is_significant == (result.verdict != "not significant")
         if result.verdict in {"as printed", "opposite"}:
             assert (low > 0) == (result.verdict == "as printed"), "all that ship are printed above 0"
 

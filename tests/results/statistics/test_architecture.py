@@ -10,10 +10,11 @@ from results.statistics.architecture import (
     NEEDS_IMAGES,
     NEEDS_SEEDS,
     architecture_difference,
-    estimate,
+    difference_of_means,
     summary,
     t_quantile,
 )
+from results.statistics.estimate import Estimate
 from results.statistics.significance import Array
 from tests.results.statistics.simulated import simulated
 
@@ -29,8 +30,8 @@ def test_without_image_variance_it_is_welchs_t() -> None:
     found = architecture_difference(*(np.repeat(np.array(side)[:, None], 20, axis=1) for side in (one, two)))
     expected = stats.ttest_ind(one, two, equal_var=False)
     bounds = expected.confidence_interval(0.95)
-    assert (found.p, found.degrees) == (pytest.approx(expected.pvalue), pytest.approx(expected.df))
-    assert (found.low, found.high) == (pytest.approx(bounds.low), pytest.approx(bounds.high))
+    assert (found.estimate.p, found.degrees) == (pytest.approx(expected.pvalue), pytest.approx(expected.df))
+    assert (found.estimate.low, found.estimate.high) == (pytest.approx(bounds.low), pytest.approx(bounds.high))
 
 
 def test_without_seed_variance_it_is_the_paired_t() -> None:
@@ -38,8 +39,8 @@ def test_without_seed_variance_it_is_the_paired_t() -> None:
     found = architecture_difference(np.repeat(one, 3, axis=0), np.repeat(two, 2, axis=0))
     expected = stats.ttest_rel(one[0], two[0])
     bounds = expected.confidence_interval(0.95)
-    assert (found.p, found.degrees) == (pytest.approx(expected.pvalue), pytest.approx(39))
-    assert (found.low, found.high) == (pytest.approx(bounds.low), pytest.approx(bounds.high))
+    assert (found.estimate.p, found.degrees) == (pytest.approx(expected.pvalue), pytest.approx(39))
+    assert (found.estimate.low, found.estimate.high) == (pytest.approx(bounds.low), pytest.approx(bounds.high))
 
 
 def test_variances_are_those_of_a_two_way_analysis() -> None:
@@ -57,12 +58,8 @@ def test_variances_are_those_of_a_two_way_analysis() -> None:
 @given(st.integers(0, 10_000), SEEDS, SEEDS)
 def test_exchanging_the_models_negates_the_difference(seed: int, one: int, two: int) -> None:
     sides = drawn(seed, one), drawn(seed + 1, two)
-    there, back = architecture_difference(*sides), architecture_difference(*sides[::-1])
-    assert there.difference == pytest.approx(-back.difference)
-    assert there.low is not None
-    assert back.high is not None
-    assert there.low == pytest.approx(-back.high)
-    assert there.p == pytest.approx(back.p)
+    there, back = architecture_difference(*sides).estimate, architecture_difference(*sides[::-1]).estimate.negated()
+    assert (there.value, there.low, there.high, there.p) == pytest.approx((back.value, back.low, back.high, back.p))
 
 
 @settings(max_examples=30)
@@ -77,13 +74,13 @@ def test_degrees_lie_between_the_smaller_side_and_images(seed: int, one: int, tw
 @settings(max_examples=30)
 @given(st.integers(0, 10_000), SEEDS)
 def test_a_model_does_not_differ_from_itself(seed: int, seeds: int) -> None:
-    found = architecture_difference(drawn(seed, seeds), drawn(seed, seeds))
-    assert (found.difference, found.p) == (0, 1)
+    found = architecture_difference(drawn(seed, seeds), drawn(seed, seeds)).estimate
+    assert (found.value, found.p) == (0, 1)
 
 
 def test_scores_that_never_vary_decide_at_once() -> None:
     ones = np.ones((2, 5))
-    same, other = architecture_difference(ones, ones), architecture_difference(ones, 2 * ones)
+    same, other = (architecture_difference(ones, side).estimate for side in (ones, 2 * ones))
     assert (same.p, same.low, same.high) == (1, 0, 0)
     assert (other.p, other.low, other.high) == (0, -1, -1)
 
@@ -94,8 +91,8 @@ def test_scores_that_never_vary_decide_at_once() -> None:
 )
 def test_too_few_seeds_or_images_give_no_interval(one: tuple[int, int], two: tuple[int, int], reason: str) -> None:
     found = architecture_difference(np.ones(one), np.zeros(two))
-    assert (found.difference, found.error, found.degrees, found.low, found.p) == (1, None, None, None, None)
-    assert found.reason == reason
+    assert found.estimate == Estimate(1, n=one[1], reason=reason)
+    assert (found.error, found.degrees) == (None, None)
 
 
 @pytest.mark.parametrize("other", [(3, 8), (3, 0), (9,)])
@@ -108,7 +105,7 @@ def test_scores_of_other_images_are_an_error(other: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("seeds", [2, 3, 5, 10])
 def test_intervals_cover_the_true_difference(seeds: int, deviation: float) -> None:
     first, second = simulated(np.random.default_rng(7), 1000, (seeds, seeds), (deviation, deviation))
-    found = estimate(summary(first), summary(second))
+    found = difference_of_means(summary(first), summary(second))
     halves = [t_quantile(0.95, degrees) for degrees in found.degrees.tolist()] * found.error
     covered = float(np.mean(np.abs(found.difference) <= halves))
     assert 0.945 <= covered <= 0.975, "at most 5.5 % are false; 0.5 % more than 97, the error of 1,000 trials"

@@ -74,7 +74,7 @@ def test_the_correction_is_holms_over_all_pairs() -> None:
     pairs = places(table).pairs
     gaps, errors = (np.array([getattr(pair, name) for pair in pairs]) for name in ("difference", "error"))
     alone = [architecture_difference(*pair) for pair in combinations(table, 2)]
-    assert gaps == pytest.approx([pair.difference for pair in alone])
+    assert gaps == pytest.approx([pair.estimate.value for pair in alone])
     assert np.all(errors >= [0.999 * (pair.error or 0.0) for pair in alone]), "variances are borrowed upwards only"
     own = holm([float(p) for p in 2 * stdtr([pair.degrees for pair in pairs], -np.abs(gaps) / errors)])
     assert [pair.p for pair in pairs] == pytest.approx(own)
@@ -83,7 +83,7 @@ def test_the_correction_is_holms_over_all_pairs() -> None:
 def test_two_models_are_placed_by_their_own_interval() -> None:
     table = drawn(3, 2, 2)
     [pair], _, variances = places(table)
-    alone = architecture_difference(*table)
+    alone = architecture_difference(*table).estimate
     assert (pair.low, pair.high, pair.p) == pytest.approx((alone.low, alone.high, alone.p))
     assert variances is None
 
@@ -195,7 +195,7 @@ def test_three_seeds_of_a_table_tell_what_three_seeds_of_two_models_do_not() -> 
             for number, scores in enumerate(simulated(generator, 1, [3] * 10, [5.0] * 10, images=600))
         ]
         told += sum(pair.better is False for pair in places(table).pairs)
-        alone += sum((architecture_difference(*pair).p or 1) < 0.05 / 45 for pair in combinations(table, 2))
+        alone += sum((architecture_difference(*pair).estimate.p or 1) < 0.05 / 45 for pair in combinations(table, 2))
     assert told > 1.4 * alone
 
 

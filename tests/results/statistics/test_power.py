@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from scipy.special import stdtrit
 
-from results.statistics.architecture import estimate, joint_degrees, summary
+from results.statistics.architecture import difference_of_means, joint_degrees, summary
 from results.statistics.power import (
     MAX_SEEDS,
     POWER,
@@ -38,7 +38,7 @@ def test_four_of_five_trials_find_the_difference(seeds: int, deviation: float, t
     power = []
     for _ in range(4):
         one, two = simulated(generator, 250, (seeds, seeds), (deviation, deviation))
-        found = estimate(summary(one), summary(two))
+        found = difference_of_means(summary(one), summary(two))
         degrees = [joint_degrees(each, (seeds, seeds), tests) for each in found.degrees.tolist()]
         power.append(np.abs(found.difference + difference) > stdtrit(degrees, 1 - 0.025 / tests) * found.error)
     assert np.mean(power) == pytest.approx(POWER, abs=0.04 if tests == 1 else 0.05)
@@ -56,7 +56,7 @@ def test_the_interaction_falls_with_the_images(images: int, own: float) -> None:
     power = []
     for _ in range(8):
         one, two = simulated(generator, 100, (3, 3), (own, own), images)
-        found = estimate(summary(one), summary(two))
+        found = difference_of_means(summary(one), summary(two))
         power.append(np.abs(found.difference + difference) > stdtrit(found.degrees, 0.975) * found.error)
     assert np.mean(power) == pytest.approx(POWER, abs=0.04)
 

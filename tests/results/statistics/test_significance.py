@@ -116,16 +116,16 @@ def scores(seed: int, images: int = 60, gain: float = 0.0) -> dict[int, float]:
 def test_exchanging_the_sides_negates_only_the_difference(pairs: list[tuple[float, float]]) -> None:
     before, after = (dict(enumerate(side)) for side in zip(*pairs, strict=True))
     (one,), (two,) = paired_differences([(before, after)]), paired_differences([(after, before)])
-    assert one.difference == pytest.approx(-two.difference)
+    assert one.value == pytest.approx(two.negated().value)
     assert one.p == pytest.approx(two.p)
-    assert one.low == pytest.approx(-two.high, abs=0.1), "other resamples may bound the other side"
+    assert one.low == pytest.approx(two.negated().low, abs=0.1), "other resamples may bound the other side"
 
 
 @settings(max_examples=30)
 @given(st.lists(st.floats(0, 3), min_size=1, max_size=20))
 def test_a_result_does_not_differ_from_itself(side: list[float]) -> None:
     (found,) = paired_differences([(dict(enumerate(side)),) * 2])
-    assert (found.difference, found.low, found.high, found.p) == (0, 0, 0, 1)
+    assert (found.value, found.low, found.high, found.p) == (0, 0, 0, 1)
 
 
 def test_pairs_are_tested_as_each_alone() -> None:
@@ -136,7 +136,7 @@ def test_pairs_are_tested_as_each_alone() -> None:
     ]
     found = paired_differences(pairs)
     assert [each.p for each in found] == pytest.approx(alone, abs=1e-12)
-    assert [each.images for each in found] == [60, 60, 30]
+    assert [each.n for each in found] == [60, 60, 30]
 
 
 def test_the_interval_covers_the_true_difference_at_its_level() -> None:
@@ -145,7 +145,8 @@ def test_the_interval_covers_the_true_difference_at_its_level() -> None:
     for _ in range(200):
         noise = generator.normal(0.3, 1, 100)
         pairs.append((dict.fromkeys(range(100), 0.0), dict(enumerate(noise.tolist()))))
-    assert 180 <= sum(each.low <= 0.3 <= each.high for each in paired_differences(pairs)) <= 199
+    bounds = [(change.low or 0.0, change.high or 0.0) for change in paired_differences(pairs)]
+    assert 180 <= sum(low <= 0.3 <= high for low, high in bounds) <= 199
 
 
 @pytest.mark.parametrize("other", [{1: 0.5, 3: 0.5}, {1: 0.5}, {}])
