@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,7 +15,7 @@ from harness.metrics.signature import EvaluationSettings
 from harness.utils.errors import BenchError
 
 if TYPE_CHECKING:
-    from results.statistics.agreement import Agreement
+    from results.statistics.estimate import Estimate
 
 EXAMPLES = r"""
 bench judgements flickr8k.json
@@ -48,7 +47,7 @@ def judgements(
         from harness.metrics.evaluator import Evaluator
     from harness.metrics.contract import OVERALL
     from harness.metrics.judgements import agreements, read_judgements, scores_in_order
-    from results.statistics.agreement import differences
+    from results.statistics.agreement import NO_RATINGS, differences
 
     settings = EvaluationSettings(tokenizer=tokenizer, meteor=not no_meteor)
     judged = read_judgements(file, references)
@@ -65,26 +64,25 @@ def judgements(
     echo(f"{len(judged.captions):,} captions of {len(set(judged.images)):,} images, {file.name}")
     intervals, rows = {}, []
     for metric, taus in agreement.items():
-        intervals[metric] = {name: _interval(tau) for name, tau in taus.items()}
+        intervals[metric] = {name: _interval(tau.estimate) for name, tau in taus.items()}
         rows.append([metric, *(_cell(interval) for interval in intervals[metric].values())])
     echo(format_table(["metric", *(f"{name} [95 %]" for name in measures)], rows, "table"), nl=False)
     first = measures[0]
-    known = [metric for metric in agreement if not isnan(agreement[metric][first].value)]
+    known = {metric: value for metric in agreement if (value := agreement[metric][first].estimate.value) is not None}
     if not known:
-        echo("-: no two captions that are compared have different ratings")
-    ranked = sorted(known, key=lambda metric: -agreement[metric][first].value)
+        echo(f"-: {NO_RATINGS}")
+    ranked = sorted(known, key=lambda metric: -known[metric])
     for above, below in pairwise(ranked):
-        test = tests[first].get((above, below)) or tests[first].get((below, above))
-        if test is not None:
-            gap, p = test
-            echo(f"{above} {100 * abs(gap):.1f} above {below}, p {p:.2g}")
+        gap = tests[first].get((above, below)) or tests[first].get((below, above))
+        if gap is not None and gap.value is not None:
+            echo(f"{above} {100 * abs(gap.value):.1f} above {below}, p {gap.p:.2g}")
     echo(f"times 100, intervals over images; p of {first}, corrected for all pairs of metrics")
     for metric, reason in reasons.items():
         echo(f"{metric}: {reason}")
     content = {
         "agreement": intervals,
         "differences": {
-            name: [[*pair, *test] for pair, test in tests_of_pairs.items()] for name, tests_of_pairs in tests.items()
+            name: [[*pair, gap.value, gap.p] for pair, gap in gaps.items()] for name, gaps in tests.items()
         },
         "n": len(judged.captions),
         "images": len(set(judged.images)),
@@ -96,9 +94,11 @@ def judgements(
         raise typer.Exit(1)
 
 
-def _interval(tau: Agreement) -> list[float] | None:
+def _interval(tau: Estimate) -> list[float] | None:
     """Value and bounds; None where no two captions that are compared have different ratings."""
-    return None if isnan(tau.value) else [tau.value, tau.low, tau.high]
+    if tau.value is None or tau.low is None or tau.high is None:
+        return None
+    return [tau.value, tau.low, tau.high]
 
 
 def _cell(interval: list[float] | None) -> str:

@@ -12,21 +12,21 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from results.statistics.estimate import Estimate
 from results.statistics.significance import LEVEL, Array, holm
 
 Indices = NDArray[np.int64]
 TAU_B: Final = "tau-b"
 TAU_C: Final = "tau-c"
 ACCURACY: Final = "accuracy"
+NO_RATINGS: Final = "no two captions that are compared have different ratings"
 
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """A coefficient, its 95 % interval over images, and what each image adds to it; NaN where nothing can be told."""
+    """A coefficient with its interval over images, and what each image adds to it."""
 
-    value: float
-    low: float
-    high: float
+    estimate: Estimate
     influences: Array
 
 
@@ -52,16 +52,25 @@ def pairwise_accuracy(scores: Array, better: Indices, worse: Indices, images: In
     return _agreement(value, (right - value) / max(len(right), 1), images, int(images.max(initial=0)) + 1)
 
 
-def differences(found: Mapping[str, Agreement]) -> dict[tuple[str, str], tuple[float, float]]:
-    """By pair of names the first less the second, and the p-value of that over images, after Holm's correction."""
+def differences(agreements: Mapping[str, Agreement]) -> dict[tuple[str, str], Estimate]:
+    """By pair of names the first less the second, with its p over images after Holm's correction for all pairs."""
     from scipy.special import ndtr
 
-    pairs = [pair for pair in combinations(found, 2) if not np.isnan([found[name].value for name in pair]).any()]
-    gaps = [found[first].value - found[second].value for first, second in pairs]
-    errors = [_error(found[first].influences - found[second].influences) for first, second in pairs]
-    both = zip(gaps, errors, strict=True)
-    p_values = holm([2 * float(ndtr(-abs(gap) / error)) if error else float(gap == 0) for gap, error in both])
-    return {pair: (gap, p) for pair, gap, p in zip(pairs, gaps, p_values, strict=True)}
+    values = {name: agreement.estimate.value for name, agreement in agreements.items()}
+    gaps: dict[tuple[str, str], float] = {}
+    p_values: list[float] = []
+    for first, second in combinations(values, 2):
+        first_value, second_value = values[first], values[second]
+        if first_value is None or second_value is None:
+            continue
+        gap = first_value - second_value
+        error = _error(agreements[first].influences - agreements[second].influences)
+        gaps[first, second] = gap
+        p_values.append(2 * float(ndtr(-abs(gap) / error)) if error else float(gap == 0))
+    return {
+        pair: Estimate(gap, p=p, n=agreements[pair[0]].estimate.n)
+        for (pair, gap), p in zip(gaps.items(), holm(p_values), strict=True)
+    }
 
 
 def pairs_of_images(ratings: Array, images: Indices) -> tuple[Indices, Indices, Indices]:
@@ -81,8 +90,11 @@ def _agreement(value: float, by_item: Array, images: Indices, count: int) -> Agr
     from scipy.special import ndtri
 
     influences = np.bincount(images, by_item, minlength=count).astype(np.float64)
-    reach = float(ndtri((1 + LEVEL) / 2)) * _error(influences)
-    return Agreement(float(value), float(value - reach), float(value + reach), influences)
+    judged = len(np.unique(images))
+    if np.isnan(value):
+        return Agreement(Estimate(None, n=judged, reason=NO_RATINGS), influences)
+    half = float(ndtri((1 + LEVEL) / 2)) * _error(influences)
+    return Agreement(Estimate(float(value), float(value - half), float(value + half), n=judged), influences)
 
 
 def _error(influences: Array) -> float:

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from scipy.stats import kendalltau
 
-from results.statistics.agreement import TAU_B, TAU_C, differences, pairs_of_images, pairwise_accuracy, taus
+from results.statistics.agreement import NO_RATINGS, TAU_B, TAU_C, differences, pairs_of_images, pairwise_accuracy, taus
+from results.statistics.estimate import Estimate
 
 GENERATOR = np.random.default_rng(7)
 IMAGES = np.repeat(np.arange(120), 5)
@@ -21,7 +22,9 @@ BAD = np.round(QUALITY + 3 * GENERATOR.normal(size=600), 1)
 def test_taus_are_those_of_scipy(scores: np.ndarray) -> None:
     found = taus(scores, RATINGS, IMAGES)
     for name, variant in ((TAU_B, "b"), (TAU_C, "c")):
-        assert found[name].value == pytest.approx(kendalltau(scores, RATINGS, variant=variant).statistic, abs=1e-12)
+        assert found[name].estimate.value == pytest.approx(
+            kendalltau(scores, RATINGS, variant=variant).statistic, abs=1e-12
+        )
 
 
 def test_taus_on_flickr8k_expert_are_those_that_papers_print() -> None:
@@ -39,7 +42,9 @@ def test_taus_on_flickr8k_expert_are_those_that_papers_print() -> None:
         scores = of_captions[metric][rated].astype(float)
         found = taus(scores, of_captions["ratings"].ravel().astype(float), of_captions["images"][rated].astype(int))
         for name, wanted in zip((TAU_C, TAU_B), both, strict=True):
-            assert wanted in (None, round(100 * found[name].value, 1)), (metric, name)
+            value = found[name].estimate.value
+            assert value is not None
+            assert wanted in (None, round(100 * value, 1)), (metric, name)
 
 
 def test_intervals_are_as_wide_as_those_of_images_drawn_anew() -> None:
@@ -47,9 +52,12 @@ def test_intervals_are_as_wide_as_those_of_images_drawn_anew() -> None:
     for _ in range(400):
         rows = (5 * GENERATOR.integers(0, 120, 120)[:, None] + np.arange(5)).ravel()
         own = taus(GOOD[rows], RATINGS[rows], IMAGES)
-        drawn.append([own[name].value for name in (TAU_B, TAU_C)])
+        drawn.append([own[name].estimate.value for name in (TAU_B, TAU_C)])
     for name, values in zip((TAU_B, TAU_C), np.array(drawn).T, strict=True):
-        assert (found[name].high - found[name].low) / 2 / 1.96 == pytest.approx(values.std(), rel=0.15)
+        interval = found[name].estimate
+        assert interval.low is not None
+        assert interval.high is not None
+        assert (interval.high - interval.low) / 2 / 1.96 == pytest.approx(values.std(), rel=0.15)
 
 
 def test_accuracy_is_that_of_pairs_of_one_image() -> None:
@@ -59,15 +67,22 @@ def test_accuracy_is_that_of_pairs_of_one_image() -> None:
         for a, b in combinations(range(600), 2)
         if IMAGES[a] == IMAGES[b] and RATINGS[a] != RATINGS[b]
     ]
-    found = pairwise_accuracy(GOOD, *pairs)
-    assert (len(pairs[0]), found.value) == (len(points), pytest.approx(np.mean(points)))
-    assert found.low < found.value < found.high
-    assert np.isnan(pairwise_accuracy(GOOD, *pairs_of_images(np.ones(600), IMAGES)).value)
+    accuracy = pairwise_accuracy(GOOD, *pairs).estimate
+    assert accuracy.value is not None
+    assert (len(pairs[0]), accuracy.value) == (len(points), pytest.approx(np.mean(points)))
+    assert accuracy.low is not None
+    assert accuracy.high is not None
+    assert accuracy.low < accuracy.value < accuracy.high
+    unrated = pairwise_accuracy(GOOD, *pairs_of_images(np.ones(600), IMAGES)).estimate
+    assert (unrated.value, unrated.low, unrated.reason) == (None, None, NO_RATINGS)
 
 
 def test_metrics_that_agree_more_are_told_apart() -> None:
     found = {name: taus(of, RATINGS, IMAGES)[TAU_C] for name, of in (("good", GOOD), ("bad", BAD), ("again", GOOD))}
     gaps = differences(found)
-    assert gaps["good", "bad"][0] == found["good"].value - found["bad"].value
-    assert gaps["good", "bad"][1] < 1e-6
-    assert gaps["good", "again"] == (0.0, 1.0)
+    good, bad = (found[name].estimate.value for name in ("good", "bad"))
+    assert good is not None
+    assert bad is not None
+    assert gaps["good", "bad"].value == good - bad
+    assert (gaps["good", "bad"].p or 1.0) < 1e-6
+    assert gaps["good", "again"] == Estimate(0.0, p=1.0, n=120)
