@@ -18,7 +18,7 @@ from results.runs.leaderboard import RANKING_METRIC, Group, Row, leaderboard
 from results.runs.more_metrics import MORE_METRICS, base_name, is_more
 from results.runs.reading import finished
 from results.runs.run import Run
-from results.runs.standings import JUDGED_AS_USUAL, Judging
+from results.runs.standings import RankingOptions
 from results.store.engine import resolve_url, sqlite_file
 from results.store.schema import Base, Caption, Cost, DatasetRow, Epoch, HeldOutScore, Image, ImageScores, RunRow, Score
 from results.store.store import Store
@@ -108,7 +108,7 @@ class Results:
             return frame_of_runs(connection, rows, {"status": "category", "reason": "string"})
 
     def leaderboard(
-        self, *, split: str | None = None, metric: str = "CIDEr-D", judging: Judging = JUDGED_AS_USUAL
+        self, *, split: str | None = None, metric: str = "CIDEr-D", options: RankingOptions = RankingOptions()
     ) -> pd.DataFrame:
         """One row a model and configuration over its seeds: best `metric` of each group first, references below.
 
@@ -120,7 +120,7 @@ class Results:
         - seeds (string): separated by spaces
         - place_best, place_worst (Int64): the ranks on `metric` that the differences between rows allow, over seeds and
           images; missing for references, and where no_place has a reason
-        - no_place (string): one seed, still learning (unless `judging` places it), a floor or not above the floors
+        - no_place (string): one seed, still learning (unless `options` ranks it), a floor or not above the floors
         - interval_over (string): what the interval of `metric` is over: the images alone with one seed
         - still_learning (boolean): whether validation was rising at the end, on average of seeds; missing for rows
           that were not trained
@@ -150,7 +150,7 @@ class Results:
         - fingerprint, signature, code_model, code_revision (category): of the row's runs
         """
         runs = {run.key: run for run in finished(self._store)}
-        groups = leaderboard(self._store, metric, judging, runs=list(runs.values()))
+        groups = leaderboard(self._store, metric, options, runs=list(runs.values()))
         groups.sort(key=lambda group: -len(group.rows))
         check_known("split", split, dict.fromkeys(group.split for group in groups))
         shown = [
@@ -181,7 +181,7 @@ class Results:
             {
                 **_identity(number, group, row, [runs[key] for key in row.keys]),
                 **_scores(row, metrics),
-                **_standing(row, group, runs[row.keys[0]]),
+                **_rank(row, group, runs[row.keys[0]]),
                 **{column: getattr(row.costs.get(name), part, None) for (name, part), column in costs.items()},
             }
             for number, group, row in shown
@@ -429,19 +429,19 @@ def _percent(fraction: float | None) -> float | None:
     return None if fraction is None else 100 * fraction
 
 
-def _standing(row: Row, group: Group, run: Run) -> dict[str, Any]:
+def _rank(row: Row, group: Group, run: Run) -> dict[str, Any]:
     found = nearest(row.model, group.split, run.signature, run.config)
     told, match = told_by_card(run.config), found if row.role == "model" else None
-    standing, spread = row.standings.get(group.metric), row.scores.get(group.metric)
+    rank, spread = row.ranks.get(group.metric), row.scores.get(group.metric)
     return {
-        "place_best": standing and standing.best,
-        "place_worst": standing and standing.worst,
-        "no_place": standing and standing.reason,
+        "place_best": rank and rank.best,
+        "place_worst": rank and rank.worst,
+        "no_place": rank and rank.reason,
         "interval_over": spread and spread.over,
         "still_learning": row.still_learning if row.learning else None,
-        "not_above": " ".join(test.floor for test in standing.not_above) or None if standing else None,
-        "p_against_best": standing and standing.against_best,
-        "p_against_above": standing and standing.against_above,
+        "not_above": " ".join(test.floor for test in rank.not_above) or None if rank else None,
+        "p_against_best": rank and rank.p_against_best,
+        "p_against_above": rank and rank.p_against_above,
         f"{RANKING_METRIC}_published_percent": match.score.value if match and told is None else told,
         f"{RANKING_METRIC}_published_matches": match.matches if match and told is None else None,
     }

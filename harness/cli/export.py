@@ -136,20 +136,20 @@ def leaderboard(
     from reports.tables.contents import Contents
     from reports.text import markup
     from results.frames import Results
-    from results.runs.standings import Judging
+    from results.runs.standings import RankingOptions
 
     check_out(out, force=force, inputs=[Workspace(workspace, db).database])
-    judging = Judging(margin, place_unfinished, same_machine)
+    ranking = RankingOptions(margin, place_unfinished, same_machine)
     usual = list(dict.fromkeys((metric, "interval", "place", *markup.DEFAULT)))
     names = usual if columns is None else [name.strip() for name in columns.split(",")]
     with open_results(workspace, db) as store, doing("Reading the results"):
         if format == "csv":
-            text = markup.as_csv(Results(store).leaderboard(metric=metric, judging=judging))
+            text = markup.as_csv(Results(store).leaderboard(metric=metric, options=ranking))
         elif format == "json":
-            text = markup.as_json(Contents.read(store, metric, judging))
+            text = markup.as_json(Contents.read(store, metric, ranking))
         else:
             write = markup.markdown if format == "markdown" else markup.latex
-            text = write(Contents.read(store, metric, judging), names)
+            text = write(Contents.read(store, metric, ranking), names)
     deliver(text, out)
     if out is not None:
         echo(out)

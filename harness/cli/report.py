@@ -45,7 +45,7 @@ def report(
     """
     from rich.console import Console
 
-    from results.runs.standings import Judging
+    from results.runs.standings import RankingOptions
 
     if terminal and out is not None:
         raise BenchError("--terminal writes nothing to --out", "leave one of the two out")
@@ -53,7 +53,7 @@ def report(
         raise BenchError("--terminal writes no report that --open could show", "leave one of the two out")
     if terminal and images is not None:
         raise BenchError("--terminal shows no pictures of --images", "leave one of the two out")
-    judging = Judging(margin, place_unfinished, same_machine)
+    ranking = RankingOptions(margin, place_unfinished, same_machine)
     folder = out or Workspace(workspace).report
     if not terminal:
         check_folder(folder, inputs=[db])
@@ -68,7 +68,7 @@ def report(
 
                     tables = Console(highlight=False)
                     with tables.capture() as captured:
-                        print_leaderboard(store, tables, metric, judging)
+                        print_leaderboard(store, tables, metric, ranking)
                         print_ablations(store, tables)
                 sys.stdout.write(captured.get())
                 return
@@ -78,7 +78,7 @@ def report(
 
                 is_file = db is not None and "://" not in db  # which somebody else may have written
                 pictures = PictureSource(images, recorded=not is_file)
-                index = write_report(store, folder, metric, judging, pictures)
+                index = write_report(store, folder, metric, ranking, pictures)
     finally:
         gc.enable()
     echo(index)

@@ -9,7 +9,7 @@ from reports.html.gallery import LONG_CAPTION, GalleryPage, pieces, stems
 from reports.html.rendering import model_page
 from reports.tables import numbers
 from reports.tables.boards import apart
-from reports.tables.columns import cost_list, score_cell, standing_cell
+from reports.tables.columns import cost_list, rank_cell, score_cell
 from reports.tables.contents import Contents
 from reports.tables.facts import Deviations, ModelFacts, card, deviations, objective
 from reports.tables.fields import ROLES
@@ -154,7 +154,7 @@ def _costs(row: Row) -> list[tuple[str, str, Cell]]:
 def _place(row: Row, group: Group) -> str:
     if row.role == "reference":
         return "Reference, not ranked."
-    shown = standing_cell(row.standings.get(group.metric))
+    shown = rank_cell(row.ranks.get(group.metric))
     place = f"Place {shown.text} by {group.metric}"
     if shown.value is None:
         place = f"No place: {shown.reason or shown.text}" if shown.text else "No place"

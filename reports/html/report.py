@@ -33,7 +33,7 @@ from reports.tables.verdict import PAIRS_MEANING, needs_longer_training, no_plac
 from results.errors import StoreError
 from results.runs.leaderboard import RANKING_METRIC
 from results.runs.run import Run
-from results.runs.standings import JUDGED_AS_USUAL, Judging
+from results.runs.standings import RankingOptions
 from results.store.store import Store
 
 MARKER = ".captionbench-report"  # makes a folder a report, and lists the files that were written into it
@@ -45,11 +45,11 @@ def write_report(
     store: Store,
     out_dir: Path,
     metric: str = RANKING_METRIC,
-    judging: Judging = JUDGED_AS_USUAL,
+    options: RankingOptions = RankingOptions(),
     pictures: PictureSource = RECORDED,
 ) -> Path:
     """Write the report of everything in the store; the folder is replaced as a whole, at the very end."""
-    contents = Contents.read(store, metric, judging)
+    contents = Contents.read(store, metric, options)
     with replaced(out_dir) as folder:
         for name in ("gallery", "models", "runs"):
             (folder / name).mkdir()

@@ -16,7 +16,7 @@ from results.runs.leaderboard import RANKING_METRIC, Group, Row
 from results.runs.more_metrics import BETTER, MORE_METRICS, base_name, depends_on, more_order
 from results.runs.run import SYSTEMS, Run
 from results.runs.spreads import Spread
-from results.runs.standings import ALONE, NOT_ABOVE, STILL_LEARNING, FloorTest, Standing
+from results.runs.standings import ALONE, NOT_ABOVE, STILL_LEARNING, FloorTest, RankInterval
 from results.statistics.architecture import AS_GIVEN, NEEDS_SEEDS, OVER_IMAGES
 
 PLACE, INTERVAL, PUBLISHED = "place", "interval", "published"
@@ -253,22 +253,22 @@ def interval_cell(row: Row, group: Group) -> Cell:
 
 def place_cell(row: Row, group: Group) -> Cell:
     """The row's place on the group's metric, and those on the others for tables that are sorted by these."""
-    standing, alone = row.standings.get(group.metric), len(group.rows) < 2
-    shown = standing_cell(standing if not alone or (standing and standing.not_above) else None)
-    others = {} if alone else {name: standing_cell(each) for name, each in row.standings.items()}
+    rank, alone = row.ranks.get(group.metric), len(group.rows) < 2
+    shown = rank_cell(rank if not alone or (rank and rank.not_above) else None)
+    others = {} if alone else {name: rank_cell(each) for name, each in row.ranks.items()}
     return replace(shown, by_metric=others)
 
 
-def standing_cell(standing: Standing | None) -> Cell:
+def rank_cell(rank: RankInterval | None) -> Cell:
     """A place as "1–3"; where there is none, why in a few words, with a note."""
-    if standing is None:
+    if rank is None:
         return Cell("")
-    if standing.is_floor:
+    if rank.is_floor:
         return Cell("floor", reason="what other rows have to be significantly above")
-    if standing.not_above:
-        return noted(NOT_ABOVE, f"{NOT_ABOVE}: {_not_above(standing.not_above)}")
-    if standing.best is None or standing.worst is None:
-        reason = standing.reason or ""
+    if rank.not_above:
+        return noted(NOT_ABOVE, f"{NOT_ABOVE}: {_not_above(rank.not_above)}")
+    if rank.best is None or rank.worst is None:
+        reason = rank.reason or ""
         if reason == ALONE:
             return Cell("", reason=reason)
         said = {
@@ -276,10 +276,10 @@ def standing_cell(standing: Standing | None) -> Cell:
             STILL_LEARNING: f"{STILL_LEARNING} (--place-unfinished places it)",
         }
         return noted(reason.partition(":")[0], said.get(reason, reason))
-    p = standing.against_best
+    p = rank.p_against_best
     reason = "the best row" if p is None else f"against the best row, p = {p:.2g}"
-    text = str(standing.best) if standing.best == standing.worst else f"{standing.best}–{standing.worst}"
-    return Cell(text, standing.best + standing.worst / 1000, reason=reason, ranks=(standing.best, standing.worst))
+    text = str(rank.best) if rank.best == rank.worst else f"{rank.best}–{rank.worst}"
+    return Cell(text, rank.best + rank.worst / 1000, reason=reason, ranks=(rank.best, rank.worst))
 
 
 def cost_cell(row: Row, name: str) -> Cell:
@@ -355,8 +355,8 @@ def _not_above(tests: Sequence[FloorTest]) -> str:
     """How far a row is from floors that it is not above, as "not significantly better than majority (p = 0.4)"."""
     by_verdict: dict[str, list[str]] = {}
     for test in tests:
-        verdict = "significantly worse than" if test.significant else "not significantly better than"
-        by_verdict.setdefault(verdict, []).append(f"{test.floor} (p = {test.p:.2g})")
+        verdict = "significantly worse than" if test.estimate.is_significant else "not significantly better than"
+        by_verdict.setdefault(verdict, []).append(f"{test.floor} (p = {test.estimate.p:.2g})")
     return ", ".join(f"{verdict} {' and '.join(floors)}" for verdict, floors in by_verdict.items())
 
 

@@ -11,7 +11,7 @@ from reports.tables.facts import card, objective
 from results.runs import reading
 from results.runs.leaderboard import RANKING_METRIC, Group, leaderboard
 from results.runs.run import DatasetInfo, Run
-from results.runs.standings import JUDGED_AS_USUAL, Judging
+from results.runs.standings import RankingOptions
 from results.store.store import Store
 
 ONE_MODEL = "one model each"
@@ -31,13 +31,13 @@ class Contents:
     runs: Mapping[str, Run]
 
     @classmethod
-    def read(cls, store: Store, metric: str = RANKING_METRIC, judging: Judging = JUDGED_AS_USUAL) -> Contents:
+    def read(cls, store: Store, metric: str = RANKING_METRIC, options: RankingOptions = RankingOptions()) -> Contents:
         """Everything in the store, with rows sorted and placed by `metric`."""
         with store.reading() as connection:
             every = reading.read_runs(connection)
         finished = [run for run in every if run.status == "finished"]
         failures = [run for run in every if run.status != "finished"]
-        groups = leaderboard(store, metric, judging, runs=finished)
+        groups = leaderboard(store, metric, options, runs=finished)
         groups.sort(key=lambda group: (-len(group.rows), -group.budget))  # among equals, the store's order
         runs = {run.key: run for run in (*finished, *failures)}
         known = reading.datasets(store)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from itertools import permutations
 from statistics import fmean
 
-from reports.tables.columns import PLACE, Titled, score_cell, standing_cell
+from reports.tables.columns import PLACE, Titled, rank_cell, score_cell
 from reports.tables.numbers import DASH, listed, percent
 from reports.tables.table import Cell, Column, Table, line_of, noted
 from results.runs.leaderboard import Group, Row
@@ -81,7 +81,7 @@ def _columns(
 
     def place(row: Row, _: Group) -> Cell:
         found = rows.get(_key(row))
-        return Cell("") if found is None else standing_cell(found.standings.get(rung.metric))
+        return Cell("") if found is None else rank_cell(found.ranks.get(rung.metric))
 
     many = updates(rung)
     return (

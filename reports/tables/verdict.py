@@ -10,7 +10,7 @@ from reports.tables.columns import is_of_other_machine
 from reports.tables.numbers import cost, listed, percent, signed
 from reports.tables.table import is_of_whole_split
 from results.runs.leaderboard import Group, Row
-from results.runs.standings import MARGIN_SHARE, NO_SCORES, OTHER_MACHINE, Comparisons, Standing, Verdict
+from results.runs.standings import MARGIN_SHARE, NO_SCORES, OTHER_MACHINE, Comparisons, RankInterval, Verdict
 
 _NAMED = 4
 _LEARNT: Final = 500
@@ -32,7 +32,7 @@ def verdict(group: Group) -> tuple[str, ...]:
     placed = [row for row in models if _has_place(row, group)]
     if not placed:
         return no_places([group])
-    leaders = [row for row in placed if row.standings[group.metric].best == 1]
+    leaders = [row for row in placed if row.ranks[group.metric].best == 1]
     without, found = len(models) - len(placed), group.comparisons
     sentences = [_cheapest(leaders), _unfinished(placed)]
     if found is not None:
@@ -219,7 +219,7 @@ def _told(group: Group, found: Comparisons) -> str:
         return f"{said}."
     unknown = [pair for pair in found.pairs if pair.verdict == "unknown"]
     what, more = ("seeds", 2 * len(found.seeds)) if found.seeds else ("images", 2 * found.images)
-    needs = [pair.seeds if found.seeds else pair.images for pair in unknown]
+    needs = [pair.seeds_needed if found.seeds else pair.images_needed for pair in unknown]
     reached = sum(each is not None and each <= more for each in needs) or "none"
     return f"{said}, {len(unknown)} not known yet; {more:,} {what} would tell {reached} of these with 80 % power."
 
@@ -283,7 +283,7 @@ def _counted_obstacle(names: set[str], what: str, models: int) -> str:
 def _models_by_obstacle(rows: Sequence[tuple[Row, Group]]) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for row, group in rows:
-        standing = row.standings.get(group.metric) or Standing()
+        rank = row.ranks.get(group.metric) or RankInterval()
         holds = {
             "with one seed": len(row.seeds) == 1 and not group.is_as_given,
             "still learning": row.still_learning and not row.gain,
@@ -291,10 +291,10 @@ def _models_by_obstacle(rows: Sequence[tuple[Row, Group]]) -> dict[str, set[str]
             and any(ended.state == "unknown" for ended in row.learning.values()),
             "whose learning rate was near zero for the end of its training": row.training_end == "rate near zero",
             "at the level of chance": row.training_end == "at chance",
-            "not above the floor": bool(standing.not_above),
-            f"without numbers of single images on {group.metric}": standing.reason == NO_SCORES,
-            "made elsewhere than most rows": standing.reason == OTHER_MACHINE,
-            "of other seeds than most rows": (standing.reason or "").startswith("other seeds"),
+            "not above the floor": bool(rank.not_above),
+            f"without numbers of single images on {group.metric}": rank.reason == NO_SCORES,
+            "made elsewhere than most rows": rank.reason == OTHER_MACHINE,
+            "of other seeds than most rows": (rank.reason or "").startswith("other seeds"),
         }
         for what in (what for what, is_so in holds.items() if is_so):
             found.setdefault(what, set()).add(row.model)
@@ -340,13 +340,13 @@ def part_of_split_note(group: Group) -> str:
 
 
 def _models(group: Group) -> list[Row]:
-    standings = [(row, row.standings.get(group.metric)) for row in group.rows]
-    return [row for row, standing in standings if standing is None or not standing.is_floor]
+    ranks = [(row, row.ranks.get(group.metric)) for row in group.rows]
+    return [row for row, rank in ranks if rank is None or not rank.is_floor]
 
 
 def _has_place(row: Row, group: Group) -> bool:
-    standing = row.standings.get(group.metric)
-    return standing is not None and standing.worst is not None
+    rank = row.ranks.get(group.metric)
+    return rank is not None and rank.worst is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,16 +375,16 @@ def pair_cell(group: Group, one: int, other: int) -> PairCell | None:
     if found is None:
         return None
     pair, verdict = found
-    turned = pair.first != one
-    gap = -pair.difference if turned else pair.difference
+    estimate = pair.estimate if pair.first == one else pair.estimate.negated()
+    assert estimate.value is not None
     names = f"{group.rows[one].model} less {group.rows[other].model}"
     at_once = " for all pairs at once" if group.comparisons and len(group.comparisons.pairs) > 1 else ""
     bounds = f"too few images for an interval{at_once}"
-    if pair.low is not None and pair.high is not None:
-        low, high = (-pair.high, -pair.low) if turned else (pair.low, pair.high)
-        bounds = f"{signed(low)} to {signed(high)}{at_once}"
-    said = f"{names}: {signed(gap)} ({bounds}, p {pair.p:.2g})"
+    if estimate.low is not None and estimate.high is not None:
+        bounds = f"{signed(estimate.low)} to {signed(estimate.high)}{at_once}"
+    said = f"{names}: {signed(estimate.value)} ({bounds}, p {estimate.p:.2g})"
     if verdict == "unknown":
-        needs = [f"{count:,} {what}" for count, what in ((pair.seeds, "seeds"), (pair.images, "images")) if count]
+        counts = ((pair.seeds_needed, "seeds"), (pair.images_needed, "images"))
+        needs = [f"{count:,} {what}" for count, what in counts if count]
         said += f"; {' or '.join(needs)} would probably tell" if needs else "; no number of seeds or images would tell"
     return PairCell(LETTERS[verdict], verdict, said)

@@ -20,7 +20,7 @@ from reports.text.grid import escape_latex, escape_markdown, latex_row, markdown
 from results.errors import StoreError
 from results.published.scores import nearest, told_by_card
 from results.runs.leaderboard import RANKING_METRIC, Group, Row
-from results.runs.standings import STILL_LEARNING
+from results.runs.standings import STILL_LEARNING, Comparisons, RankInterval
 from results.text import printable
 
 if TYPE_CHECKING:
@@ -212,7 +212,7 @@ def as_json(contents: Contents) -> str:
             **{name: getattr(group, name) for name in shown},
             "verdict": verdict(group),
             "metric": group.metric,
-            "comparisons": asdict(group.comparisons) if group.comparisons else None,
+            "comparisons": group.comparisons and _comparisons_content(group.comparisons),
             "rows": [_row(row, group, contents) for row in group.rows],
             "references": [_row(row, group, contents) for row in group.references],
         }
@@ -236,8 +236,62 @@ def _row(row: Row, group: Group, contents: Contents) -> dict[str, Any]:
     seen = contamination(row.pretraining, group.dataset, group.split)
     if told is not None:
         published = {"value": told / 100, "source": run.card.get("printed_in") or None}
-    found = {name: value for name, value in asdict(row).items() if name != "ladder"}
-    for metric, standing in found["standings"].items():
-        if metric != group.metric:  # a row's floors are those of the metric that ranks it
-            standing |= {"floors": None, "floors_reason": f"rows are tested against floors on {group.metric} alone"}
-    return {**found, "contamination": seen and asdict(seen), "published": published}
+    content: dict[str, Any] = {}
+    for name, value in asdict(replace(row, ranks={})).items():
+        if name == "ranks":
+            content["standings"] = {metric: _rank_content(rank, metric, group) for metric, rank in row.ranks.items()}
+        elif name != "ladder":
+            content[name] = value
+    return {**content, "contamination": seen and asdict(seen), "published": published}
+
+
+def _rank_content(rank: RankInterval, metric: str, group: Group) -> dict[str, Any]:
+    content: dict[str, Any] = {
+        "best": rank.best,
+        "worst": rank.worst,
+        "reason": rank.reason,
+        "against_best": rank.p_against_best,
+        "against_above": rank.p_against_above,
+        "floors": [
+            {
+                "floor": test.floor,
+                "difference": test.estimate.value,
+                "p": test.estimate.p,
+                "significant": test.estimate.is_significant,
+            }
+            for test in rank.floors
+        ],
+        "is_floor": rank.is_floor,
+    }
+    if metric != group.metric:  # a row's floors are those of the metric that ranks it
+        content["floors"] = None
+        content["floors_reason"] = f"rows are tested against floors on {group.metric} alone"
+    return content
+
+
+def _comparisons_content(comparisons: Comparisons) -> dict[str, Any]:
+    return {
+        "metric": comparisons.metric,
+        "images": comparisons.images,
+        "seeds": comparisons.seeds,
+        "rows": comparisons.rows,
+        "pairs": [
+            {
+                "first": pair.first,
+                "second": pair.second,
+                "difference": pair.estimate.value,
+                "low": pair.estimate.low,
+                "high": pair.estimate.high,
+                "p": pair.estimate.p,
+                "verdict": pair.verdict,
+                "seeds": pair.seeds_needed,
+                "images": pair.images_needed,
+            }
+            for pair in comparisons.pairs
+        ],
+        "margin": comparisons.margin,
+        "margin_of": comparisons.margin_of,
+        "lent": comparisons.prior_df,
+        "deviate_alike": comparisons.bartlett_p,
+        "floor_tests": comparisons.floor_tests,
+    }

@@ -20,7 +20,7 @@ from results.published.scores import AblationTable, ablation_tables
 from results.runs import reading
 from results.runs.leaderboard import RANKING_METRIC, Group, Row, leaderboard
 from results.runs.run import Run
-from results.runs.standings import JUDGED_AS_USUAL, Comparisons, Judging
+from results.runs.standings import Comparisons, RankingOptions
 from results.store.store import Store
 from results.text import printable
 
@@ -38,10 +38,10 @@ def print_leaderboard(
     store: Store,
     console: Console,
     metric: str = RANKING_METRIC,
-    judging: Judging = JUDGED_AS_USUAL,
+    options: RankingOptions = RankingOptions(),
 ) -> None:
     """Print a table a comparability group, placed by `metric`, then the runs without a result and why."""
-    groups = leaderboard(store, metric, judging, every_metric=False)
+    groups = leaderboard(store, metric, options, every_metric=False)
     failures = reading.failures(store)  # before anything is printed: reading may fail
     joint, once, shown = no_places(groups), set[str](), set[str]()
     for sentence in joint:

@@ -11,7 +11,7 @@ from results.runs.leaderboard import Group, Row
 from results.runs.reading import image_scores
 from results.runs.run import Run
 from results.runs.spreads import spreads
-from results.statistics.architecture import places
+from results.statistics.architecture import rank_models
 from results.statistics.significance import Array, pseudo_values
 from results.store.schema import DatasetRow, Image
 from results.store.store import Store
@@ -83,6 +83,6 @@ def _leading(rows: Sequence[Row], influences: Mapping[str, Array]) -> dict[str, 
     found = {}
     for place, metric in enumerate(FACT_METRICS):
         if any(metric in row.facts["overall"] for row in rows):
-            ranks = places([influences[key][..., place] for key in keys]).places
-            found[metric] = frozenset(key for key, rank in zip(keys, ranks, strict=True) if rank.best == 1)
+            ranks = rank_models([influences[key][..., place] for key in keys]).ranks
+            found[metric] = frozenset(key for key, (best, _) in zip(keys, ranks, strict=True) if best == 1)
     return found

@@ -11,16 +11,15 @@ from results.runs.reading import FINISHED, image_scores, read_runs
 from results.runs.run import NO_PART, SYSTEMS, Run, StoredPretraining
 from results.runs.spreads import OtherMachine, Phase, Spread, machines_of_most, made_elsewhere, row_costs, spreads
 from results.runs.standings import (
-    JUDGED_AS_USUAL,
     Comparisons,
     Gain,
-    Judging,
+    RankingOptions,
+    RankInterval,
     Scored,
-    Standing,
     floor_rows,
     margin_of,
+    rank_rows,
     shared_seeds,
-    standings,
 )
 from results.statistics.learning import Learning, State, mean_learning
 from results.store.store import Store
@@ -44,7 +43,7 @@ class Row:
     have them; times, rates and energy only over those on the machine of most runs of the group, and `other_machines`
     says where not. `stated` are costs that a system's card states, of a training on `stated_hardware`. `differs` names
     what sets the row apart, configuration or signature fields to values (None: has no such field): from rows of the
-    same model, or of a reference from the group's signature. `standings` has places by metric, none for references;
+    same model, or of a reference from the group's signature. `ranks` has those by metric, none for references;
     `learning` by seed how training ended, `by_seed` the metric that sorts. `outdated`, `elsewhere` and `unmatched` say
     why the row is not of the newest code, not computed as most rows, not as large as the others. `ladder` is equal for
     rows that differ in the budget alone.
@@ -60,7 +59,7 @@ class Row:
     code_version: str = ""
     other_machines: dict[str, OtherMachine] = field(default_factory=dict)
     differs: dict[str, str | None] = field(default_factory=dict)
-    standings: dict[str, Standing] = field(default_factory=dict)
+    ranks: dict[str, RankInterval] = field(default_factory=dict)
     learning: dict[int, Learning] = field(default_factory=dict)
     by_seed: dict[int, float] = field(default_factory=dict)
     outdated: str | None = None
@@ -161,7 +160,7 @@ class _Context:
 
     metric: str
     scored: Scored
-    judging: Judging
+    options: RankingOptions
     longer: Mapping[object, Mapping[int, Mapping[object, Sequence[Run]]]]
     older: Mapping[str, str]
 
@@ -169,7 +168,7 @@ class _Context:
 def leaderboard(
     store: Store,
     metric: str = RANKING_METRIC,
-    judging: Judging = JUDGED_AS_USUAL,
+    options: RankingOptions = RankingOptions(),
     *,
     runs: Sequence[Run] | None = None,
     every_metric: bool = True,
@@ -204,7 +203,7 @@ def leaderboard(
         for run in members:
             rungs = longer.setdefault((run.ladder, split), {})
             rungs.setdefault(run.budget, {}).setdefault(_whatever_the_schedule(run), []).append(run)
-    context = _Context(metric, scored, judging, longer, outdated(runs))
+    context = _Context(metric, scored, options, longer, outdated(runs))
     groups = [_group(members, split, beside, of_split, context) for (_, split), members in ranked.items()]
     accompanied = {(group.fingerprint, group.split) for group in groups}
     for (fingerprint, split), alone in beside.items():
@@ -295,19 +294,19 @@ def _group(
     floors = floor_rows(rows, rows_of(references), other)
     beside_rows = _references(references, split, first.table_conditions, context)
     human = next((row.mean(context.metric) for row in beside_rows if row.model == "human"), None)
-    margin = margin_of(context.judging, human, (row.mean(context.metric) for row, _ in pairs))
+    margin = margin_of(context.options, human, (row.mean(context.metric) for row, _ in pairs))
     gains = [_gain(runs, split, margin[0], context) for runs in rows]
     seeds, elsewhere = shared_seeds(rows), made_elsewhere(rows)
     compared_elsewhere = made_elsewhere([[run for run in runs if run.seed in seeds] or runs for runs in rows])
     longer = {number for number, gain in enumerate(gains) if gain}
-    found, comparisons = standings(
-        rows, floors, split, context.scored, context.metric, context.judging, margin, compared_elsewhere, longer
+    ranks, comparisons = rank_rows(
+        rows, floors, split, context.scored, context.metric, context.options, margin, compared_elsewhere, longer
     )
     return Group(
         *(first.dataset, first.fingerprint, split, first.table_track, first.table_signature),
         rows=tuple(
-            replace(row, standings=of, elsewhere=elsewhere.get(number), gain=gain)
-            for number, ((row, _), of, gain) in enumerate(zip(pairs, found, gains, strict=True))
+            replace(row, ranks=of_row, elsewhere=elsewhere.get(number), gain=gain)
+            for number, ((row, _), of_row, gain) in enumerate(zip(pairs, ranks, gains, strict=True))
         ),
         references=beside_rows,
         comparisons=comparisons,

@@ -1,24 +1,23 @@
-"""The places of a leaderboard's rows: the floors first, then all pairs of rows over seeds and images, by metric."""
+"""The ranks of a leaderboard's rows: the floors first, then all pairs of rows over seeds and images, by metric."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from math import isfinite
-from typing import Final, Literal, NamedTuple
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
+from typing import Final, Literal
 
 import numpy as np
 
 from results.runs.run import NO_PART, ByImage, Run
 from results.statistics.architecture import (
     NEEDS_IMAGES,
-    Placing,
+    Ranking,
     difference_of_means,
     missing,
     of_any_seeds,
     p_of_t,
-    places,
+    rank_models,
 )
-from results.statistics.estimate import ALPHA
+from results.statistics.estimate import Estimate
 from results.statistics.learning import LEAST, mean_learning
 from results.statistics.significance import Array, holm, matrix, mean_of_seeds, sign_flip_columns
 
@@ -50,15 +49,12 @@ Verdict = Literal["better", "worse", "same", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
-class Judging:
-    """How tables are judged: what `--margin`, in points, `--place-unfinished` and `--same-machine` ask for."""
+class RankingOptions:
+    """How rows are ranked: what `--margin`, in points, `--place-unfinished` and `--same-machine` ask for."""
 
     margin: float | None = None
-    place_unfinished: bool = False
+    rank_unconverged: bool = False
     same_machine: bool = False
-
-
-JUDGED_AS_USUAL: Final = Judging()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,36 +73,34 @@ class Gain:
 
 @dataclass(frozen=True, slots=True)
 class FloorTest:
-    """A row against a floor, over seeds and images; a row or floor of one seed is taken as it is.
+    """The mean of a row less that of a floor, over seeds and images; one seed on either side is taken as it is.
 
-    `difference` is the row's mean less the floor's, `p` two-sided after Holm's correction for all rows and floors of
-    the group.
+    The p of the `estimate` is corrected (Holm) for all rows and floors of the group.
     """
 
     floor: str
-    difference: float
-    p: float
-    significant: bool
+    estimate: Estimate
 
     @property
     def above(self) -> bool:
-        return self.significant and self.difference > 0
+        value = self.estimate.value
+        return self.estimate.is_significant and value is not None and value > 0
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """A row's place among the rows of its group on one metric: ranks `best` to `worst`, 1 the best.
+class RankInterval:
+    """The ranks on one metric that a row may have among the rows of its group: `best` to `worst`, 1 the best.
 
     Both are None with a `reason`: one seed, a training that had not ended, a floor (`is_floor`) or a row that is not
-    above each of its group's `floors`. `against_best` and `against_above` are p-values over seeds and images, after
-    Holm's correction for all pairs of compared rows, of the difference from the best row and from the next better one.
+    above each of its group's `floors`. `p_against_best` and `p_against_above` are over seeds and images, after Holm's
+    correction for all pairs of compared rows, of the difference from the best row and from the next better one.
     """
 
     best: int | None = None
     worst: int | None = None
     reason: str | None = None
-    against_best: float | None = None
-    against_above: float | None = None
+    p_against_best: float | None = None
+    p_against_above: float | None = None
     floors: tuple[FloorTest, ...] = ()
     is_floor: bool = False
 
@@ -116,45 +110,42 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class PairVerdict:
-    """Two rows of a group by their numbers, the first with the higher mean; the difference first less second.
+class RowPair:
+    """Two rows of a group by their numbers, the first with the higher mean; the `estimate` is first less second.
 
-    `low` and `high` hold for all pairs of the group at once, None where images are too few; `p` is Holm's. All are
-    fractions. Of an unknown one, `seeds` or `images` are how many would probably tell; None where no number does.
+    Its interval holds for all pairs of the group at once, its p is Holm's. Of an unknown one, `seeds_needed` or
+    `images_needed` would probably tell; None where no number does.
     """
 
     first: int
     second: int
-    difference: float
-    low: float | None
-    high: float | None
-    p: float
+    estimate: Estimate
     verdict: Verdict
-    seeds: int | None = None
-    images: int | None = None
+    seeds_needed: int | None = None
+    images_needed: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Comparisons:
     """All pairs of the rows of a group that can be compared on its metric, and how they were tested.
 
-    Rows without a place may be among them: a place must not hang on rows that are left out. Without `seeds`, rows were
-    compared by captions as they are. `margin` is a fraction, `margin_of` says of what (None: as asked for). `lent` is
-    the degrees of freedom that the table lends each row; `deviate_alike` Bartlett's p.
+    Rows without a rank may be among them: a rank must not hang on rows that are left out. Without `seeds`, rows were
+    compared by captions as they are. `margin` is a fraction, `margin_of` says of what (None: as asked for). `prior_df`
+    is the degrees of freedom that the table adds to each row's own; `bartlett_p` tests whether all deviate alike.
     """
 
     metric: str
     images: int
     seeds: tuple[int, ...]
     rows: tuple[int, ...]
-    pairs: tuple[PairVerdict, ...]
+    pairs: tuple[RowPair, ...]
     margin: float
     margin_of: str | None
-    lent: float | None
-    deviate_alike: float | None
+    prior_df: float | None
+    bartlett_p: float | None
     floor_tests: int = 0
 
-    def between(self, first: int, second: int) -> tuple[PairVerdict, Verdict] | None:
+    def between(self, first: int, second: int) -> tuple[RowPair, Verdict] | None:
         """The pair of two rows, and its verdict seen from the first one."""
         turned: dict[Verdict, Verdict] = {"better": "worse", "worse": "better"}
         for pair in self.pairs:
@@ -163,29 +154,29 @@ class Comparisons:
         return None
 
 
-def floor_rows(rows: Rows, references: Rows, elsewhere: Rows = ()) -> list[Sequence[Run]]:
-    """The floors of a group, which see what its models see: of its own `rows`, and those beside it scored alike.
+def floor_rows(rows: Rows, references: Rows, other_rows: Rows = ()) -> list[Sequence[Run]]:
+    """The floors of a group, which see what its models see: of its own `rows`, and of those under the same conditions.
 
     Of the data set's `references`, retrieval by the group's own features is meant where it ran by these, otherwise by
-    any, but none for models that read images: features were learnt from labels that those have not seen. Of rows
-    `elsewhere` on the split, a `blind` one that differs in features alone saw none of them.
+    any, but none for models that read images: features were learnt from labels that those have not seen. Of the
+    `other_rows` of the split, a `blind` one that differs in features alone saw none of them.
     """
     conditions = rows[0][0].table_conditions
-    found = [runs for runs in rows if runs[0].model in FLOORS]
-    other_features: list[Sequence[Run]] = []
+    floors = [runs for runs in rows if runs[0].model in FLOORS]
+    of_other_features: list[Sequence[Run]] = []
     reads_images = any(runs[0].signature.get("feat", "").startswith(_SEES_PIXELS) for runs in rows)
-    for runs in (*references, *(runs for runs in elsewhere if runs[0].model == "blind")):
-        own = runs[0].conditions
-        says_nothing = {"track", "v"} if "rev" in own else {"track"}  # of a results revision any release is
-        differing = {name for name in own if own[name] not in (NO_PART, conditions.get(name))} - says_nothing
+    for runs in (*references, *(runs for runs in other_rows if runs[0].model == "blind")):
+        fields = runs[0].conditions
+        says_nothing = {"track", "v"} if "rev" in fields else {"track"}  # of a results revision any release is
+        differing = {name for name in fields if fields[name] not in (NO_PART, conditions.get(name))} - says_nothing
         if runs[0].model not in FLOORS or not differing <= {"feat"}:
             continue
         if not differing or runs[0].model == "blind":
-            found.append(runs)
+            floors.append(runs)
         elif not reads_images:
-            other_features.append(runs)
-    there = {runs[0].model for runs in found}
-    return found + [runs for runs in other_features if runs[0].model not in there]
+            of_other_features.append(runs)
+    known = {runs[0].model for runs in floors}
+    return floors + [runs for runs in of_other_features if runs[0].model not in known]
 
 
 def floor_tests(
@@ -198,24 +189,33 @@ def floor_tests(
     """
     scores = [matrix([seed for seed in seeds if seed]) for seeds in rows]
     images = next((set(seed) for seeds in rows for seed in seeds if seed), set())
-    levels = [(name, matrix([seed for seed in seeds if seed])) for name, seeds in floors if _covers(seeds, images)]
-    tests = [
-        (row, name, own, level)
-        for row, own in enumerate(scores)
-        if own is not None and _covers(rows[row], images) and len(images) > 1
-        for name, level in levels
-        if level is not None
+    floor_scores = [
+        (name, matrix([seed for seed in seeds if seed])) for name, seeds in floors if _covers(seeds, images)
     ]
-    found = [float(p_of_t(*difference_of_means(of_any_seeds(own), of_any_seeds(level)))) for _, _, own, level in tests]
-    alone = {at: own[0] - level[0] for at, (_, _, own, level) in enumerate(tests) if len(own) == len(level) == 1}
-    if alone:
-        for at, p in zip(alone, sign_flip_columns(np.array(list(alone.values())).T).tolist(), strict=True):
-            found[at] = p
-    against: list[tuple[FloorTest, ...]] = [()] * len(rows)
-    for (row, name, own, level), p in zip(tests, holm(found), strict=True):
-        gap = float((own.mean(axis=0) - level.mean(axis=0)).mean())
-        against[row] += (FloorTest(name, gap, p, significant=p < ALPHA),)
-    return against
+    tests = [
+        (index, name, of_row, of_floor)
+        for index, of_row in enumerate(scores)
+        if of_row is not None and _covers(rows[index], images) and len(images) > 1
+        for name, of_floor in floor_scores
+        if of_floor is not None
+    ]
+    p_values = [
+        float(p_of_t(*difference_of_means(of_any_seeds(of_row), of_any_seeds(of_floor))))
+        for _, _, of_row, of_floor in tests
+    ]
+    single = {
+        number: of_row[0] - of_floor[0]
+        for number, (_, _, of_row, of_floor) in enumerate(tests)
+        if len(of_row) == len(of_floor) == 1
+    }
+    if single:
+        for number, p in zip(single, sign_flip_columns(np.array(list(single.values())).T).tolist(), strict=True):
+            p_values[number] = p
+    by_row: list[tuple[FloorTest, ...]] = [()] * len(rows)
+    for (index, name, of_row, of_floor), p in zip(tests, holm(p_values), strict=True):
+        gap = float((of_row.mean(axis=0) - of_floor.mean(axis=0)).mean())
+        by_row[index] += (FloorTest(name, Estimate(gap, p=p, n=len(images))),)
+    return by_row
 
 
 def _covers(seeds: Sequence[ByImage], images: set[int]) -> bool:
@@ -223,91 +223,126 @@ def _covers(seeds: Sequence[ByImage], images: set[int]) -> bool:
     return bool(scored) and all(seed.keys() == images for seed in scored)
 
 
-def standings(
+@dataclass(frozen=True, slots=True)
+class _Contender:
+    """A row, the floors that it was tested against, and why it is not compared, or is compared but has no rank."""
+
+    runs: Sequence[Run]
+    floors: tuple[FloorTest, ...]
+    is_floor: bool
+    not_compared: str | None
+    not_ranked: str | None
+
+    def rank(
+        self,
+        best: int | None = None,
+        worst: int | None = None,
+        *,
+        reason: str | None = None,
+        p_against_best: float | None = None,
+        p_against_above: float | None = None,
+    ) -> RankInterval:
+        return RankInterval(best, worst, reason, p_against_best, p_against_above, self.floors, self.is_floor)
+
+
+@dataclass(slots=True)
+class _Candidate:
+    """A contender on one metric: its scores (seeds, images) to compare, of these images, or the reason why not."""
+
+    contender: _Contender
+    images: Set[int]
+    scores: Array | None
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Compared:
+    """The rows that were compared, by number, the seeds that they share, and all their pairs."""
+
+    rows: list[int]
+    seeds: tuple[int, ...]
+    ranking: Ranking
+
+
+def rank_rows(
     rows: Rows,
     floors: Rows,
     split: str,
     scored: Scored,
     metric: str,
-    judging: Judging,
+    options: RankingOptions,
     margin: tuple[float, str | None],
-    elsewhere: Mapping[int, str],
+    other_hardware: Mapping[int, str],
     trained_longer: Collection[int] = (),
-) -> tuple[list[dict[str, Standing]], Comparisons | None]:
-    """Each row's standing by metric, and all comparisons on `metric`.
+) -> tuple[list[dict[str, RankInterval]], Comparisons | None]:
+    """Each row's ranks by metric, and all comparisons on `metric`.
 
-    Floors, as of `floor_rows`, are judged on `metric` for all metrics; one at the level of chance is none. Rows in
-    `trained_longer` are placed in any case; `elsewhere` is as of `made_elsewhere`.
+    Rows are tested against floors, as of `floor_rows`, on `metric` alone; one at the level of chance is no floor. Rows
+    in `trained_longer` are ranked in any case; `other_hardware` is as of `rows_on_other_hardware`.
     """
-    is_floor = [runs[0].model in FLOORS for runs in rows]
-    unfinished = [why_unfinished(runs) for runs in rows]
     by_run = scored.get(metric, {})
-    own = [[by_run.get((run.id, split), {}) for run in runs] for runs in rows]
+    scores = [[by_run.get((run.id, split), {}) for run in runs] for runs in rows]
     learnt = [runs for runs in floors if why_unfinished(runs) != AT_CHANCE]
-    levels = [(runs[0].model, [by_run.get((run.id, split), {}) for run in runs]) for runs in learnt]
-    against = floor_tests([[] if floor else seeds for floor, seeds in zip(is_floor, own, strict=True)], levels)
-    without: dict[int, str] = {}
-    for number, tests in enumerate(against):
-        if is_floor[number]:
-            without[number] = "floor"
-        elif not all(test.above for test in tests):
-            without[number] = NOT_ABOVE
-        elif unfinished[number] == AT_CHANCE:
-            without[number] = AT_CHANCE
-        elif judging.same_machine and number in elsewhere:
-            without[number] = OTHER_MACHINE
-    unplaced = {number: why for number, why in enumerate(unfinished) if why and number not in trained_longer}
-    unplaced = {} if judging.place_unfinished else unplaced
-    found: list[dict[str, Standing]] = [{} for _ in rows]
-    comparisons = None
+    floor_scores = [(runs[0].model, [by_run.get((run.id, split), {}) for run in runs]) for runs in learnt]
+    is_floor = [runs[0].model in FLOORS for runs in rows]
+    tests = floor_tests([[] if floor else seeds for floor, seeds in zip(is_floor, scores, strict=True)], floor_scores)
+    contenders = []
+    for index, (runs, of_row) in enumerate(zip(rows, tests, strict=True)):
+        unfinished = why_unfinished(runs)
+        not_compared = None
+        if is_floor[index]:
+            not_compared = "floor"
+        elif not all(test.above for test in of_row):
+            not_compared = NOT_ABOVE
+        elif unfinished == AT_CHANCE:
+            not_compared = AT_CHANCE
+        elif options.same_machine and index in other_hardware:
+            not_compared = OTHER_MACHINE
+        not_ranked = None if options.rank_unconverged or index in trained_longer else unfinished
+        contenders.append(_Contender(runs, of_row, is_floor[index], not_compared, not_ranked))
+    ranks: list[dict[str, RankInterval]] = [{} for _ in rows]
+    compared = None
     for name in scored:
-        of_metric, compared = _places(rows, split, scored[name], without, unplaced)
-        for place, standing in enumerate(of_metric):
-            found[place][name] = replace(standing, floors=against[place], is_floor=is_floor[place])
+        of_metric, compared_on_metric = _rank_on(contenders, split, scored[name])
+        for index, rank in enumerate(of_metric):
+            ranks[index][name] = rank
         if name == metric:
-            comparisons = compared
-    tested = sum(map(len, against))
-    if comparisons is None and not tested:
-        return found, None
-    return found, _comparisons(comparisons, metric, margin, tested, own)
-
-
-class _Compared(NamedTuple):
-    """The rows that were compared, by number, the seeds that they share, and all their pairs."""
-
-    rows: list[int]
-    seeds: tuple[int, ...]
-    placing: Placing
+            compared = compared_on_metric
+    floor_count = sum(map(len, tests))
+    if compared is None and not floor_count:
+        return ranks, None
+    images = next((len(seed) for seeds in scores for seed in seeds if seed), 0)
+    return ranks, _comparisons(compared, metric, margin, floor_count, images)
 
 
 def _comparisons(
-    compared: _Compared | None,
-    metric: str,
-    margin: tuple[float, str | None],
-    tests: int,
-    own: Sequence[Sequence[ByImage]],
+    compared: _Compared | None, metric: str, margin: tuple[float, str | None], floor_tests: int, images: int
 ) -> Comparisons:
-    images = next((len(seed) for seeds in own for seed in seeds if seed), 0)
     if compared is None:
-        return Comparisons(metric, images, (), (), (), 0.0, None, None, None, tests)
-    rows, seeds, (pairs, _, lent) = compared.rows, compared.seeds, compared.placing
-    within, found = margin[0], []
-    for pair in pairs:
-        first, second, gap, low, high = pair.first, pair.second, pair.difference, pair.low, pair.high
-        if gap < 0:
-            first, second, gap, low, high = second, first, -gap, -high, -low
-        verdict: Verdict = "same" if pair.same_within(within) else "unknown" if pair.better is None else "better"
-        needs = pair.needed(max(len(seeds), 1), images, within) if verdict == "unknown" else (None, None)
-        ends = [end if isfinite(end) else None for end in (low, high)]
-        found.append(PairVerdict(rows[first], rows[second], gap, ends[0], ends[1], pair.p, verdict, *needs))
-    degrees, alike = (None, None) if lent is None else (float(lent.lent), float(lent.p))
-    return Comparisons(metric, images, seeds, tuple(rows), tuple(found), *margin, degrees, alike, tests)
+        return Comparisons(metric, images, (), (), (), 0.0, None, None, None, floor_tests)
+    rows, seeds, within = compared.rows, compared.seeds, margin[0]
+    pairs = []
+    for pair in compared.ranking.pairs:
+        first, second, estimate = rows[pair.first], rows[pair.second], pair.estimate
+        if pair.difference < 0:
+            first, second, estimate = second, first, estimate.negated()
+        if pair.same_within(within):
+            pairs.append(RowPair(first, second, estimate, "same"))
+        elif pair.better is not None:
+            pairs.append(RowPair(first, second, estimate, "better"))
+        else:
+            needed = pair.needed(max(len(seeds), 1), images, within)
+            pairs.append(RowPair(first, second, estimate, "unknown", *needed))
+    prior_df = bartlett_p = None
+    if (variances := compared.ranking.variances) is not None:
+        prior_df, bartlett_p = float(variances.prior_df), float(variances.bartlett_p)
+    return Comparisons(metric, images, seeds, tuple(rows), tuple(pairs), *margin, prior_df, bartlett_p, floor_tests)
 
 
-def margin_of(judging: Judging, human: float | None, means: Iterable[float | None]) -> tuple[float, str | None]:
+def margin_of(options: RankingOptions, human: float | None, means: Iterable[float | None]) -> tuple[float, str | None]:
     """Below which difference two rows are the same, a fraction; and of what it is 2 %, None where it was asked for."""
-    if judging.margin is not None:
-        return judging.margin / 100, None
+    if options.margin is not None:
+        return options.margin / 100, None
     if human is not None:
         return MARGIN_SHARE * human, "human"
     return MARGIN_SHARE * max((mean for mean in means if mean is not None), default=0.0), "the best row"
@@ -319,59 +354,88 @@ def why_unfinished(runs: Sequence[Run]) -> str | None:
     return _UNFINISHED.get(mean_learning(trained).state) if trained else None
 
 
-def _places(
-    rows: Rows,
+def _rank_on(
+    contenders: Sequence[_Contender], split: str, by_run: Mapping[tuple[int, str], ByImage]
+) -> tuple[list[RankInterval], _Compared | None]:
+    """The ranks of rows on one metric, and what was compared.
+
+    Captions that other systems wrote, which do not share two seeds, are compared as they are, by the mean of a system's
+    files.
+    """
+    admitted = [contender.runs for contender in contenders if contender.not_compared is None]
+    seeds = shared_seeds(admitted)
+    share_seeds = len(seeds) > 1 and all({run.seed for run in runs}.issuperset(seeds) for runs in admitted)
+    as_given = all(contender.runs[0].is_system for contender in contenders) and not share_seeds
+    candidates = [_candidate(contender, split, by_run, None if as_given else seeds) for contender in contenders]
+    scored = [candidate for candidate in candidates if candidate.reason is None]
+    for candidate in scored:
+        if candidate.images != scored[0].images:
+            candidate.reason = OTHER_IMAGES
+        elif not as_given:
+            candidate.reason = _why_other_seeds(candidate.contender.runs, seeds)
+    members = [index for index, candidate in enumerate(candidates) if candidate.reason is None]
+    for candidate in candidates:
+        if candidate.contender.not_compared is None and candidate.contender.not_ranked is not None:
+            candidate.reason = candidate.contender.not_ranked
+    if len(members) < 2:
+        return [candidate.contender.rank(reason=candidate.reason or ALONE) for candidate in candidates], None
+    arrays = [scores for index in members if (scores := candidates[index].scores) is not None]
+    ranking = rank_models(arrays)
+    p_values = {frozenset((pair.first, pair.second)): pair.estimate.p for pair in ranking.pairs}
+    ranks = [candidate.contender.rank(reason=candidate.reason) for candidate in candidates]
+    order = sorted(range(len(members)), key=lambda member: -float(arrays[member].mean()))
+    for position, member in enumerate(order):
+        candidate = candidates[members[member]]
+        if candidate.reason is None:
+            best, above = (
+                p_values[frozenset((member, order[other]))] if position else None for other in (0, position - 1)
+            )
+            ranks[members[member]] = candidate.contender.rank(
+                *ranking.ranks[member], p_against_best=best, p_against_above=above
+            )
+    return ranks, _Compared(members, () if as_given else seeds, ranking)
+
+
+def _candidate(
+    contender: _Contender,
     split: str,
     by_run: Mapping[tuple[int, str], ByImage],
-    without: Mapping[int, str],
-    unplaced: Mapping[int, str],
-) -> tuple[list[Standing], _Compared | None]:
-    """Standings of rows, and what was compared.
+    seeds: Sequence[int] | None,
+) -> _Candidate:
+    """A row's scores of these seeds, or with None the mean of all its files; a reason where they cannot be compared."""
+    of_runs = [by_run.get((run.id, split), {}) for run in contender.runs]
+    if seeds is None:
+        scores, reason = _mean_of_files(of_runs)
+    else:
+        scores, reason = _scores_of_seeds(contender.runs, of_runs, seeds)
+    return _Candidate(contender, of_runs[0].keys(), scores, contender.not_compared or reason)
 
-    Those in `without` are left out for the reason given; those in `unplaced` are compared, but have no place. Captions
-    that other systems wrote, which do not share two seeds, are compared as they are, by the mean of a system's files.
-    """
-    seeds, reasons = shared_seeds([runs for number, runs in enumerate(rows) if number not in without]), []
-    compared = [{run.seed for run in runs} for number, runs in enumerate(rows) if number not in without]
-    as_given = all(runs[0].is_system for runs in rows) and not (
-        len(seeds) > 1 and all(own.issuperset(seeds) for own in compared)
-    )
-    scores: list[Array | None] = []
-    images = [by_run.get((runs[0].id, split), {}).keys() for runs in rows]
-    for number, runs in enumerate(rows):
-        every = [by_run.get((run.id, split), {}) for run in runs]
-        if as_given:
-            own = matrix([mean_of_seeds(every)])
-            reason = NO_SCORES if own is None else NEEDS_IMAGES if own.shape[1] < 2 else None
-        else:
-            own = matrix([scored for run, scored in zip(runs, every, strict=True) if run.seed in seeds])
-            whole = matrix(every)
-            unscored = OTHER_IMAGES if any(every) and all(every) else NO_SCORES
-            reason = unscored if whole is None else missing(whole)
-        scores.append(own)
-        reasons.append(without.get(number) or reason)
-    first = next((number for number, reason in enumerate(reasons) if reason is None), 0)
-    for number in (number for number, reason in enumerate(reasons) if reason is None):
-        if images[number] != images[first]:
-            reasons[number] = OTHER_IMAGES
-        elif len(seeds) < 2 and not as_given:
-            reasons[number] = NO_SHARED_SEEDS
-        elif not as_given and not {run.seed for run in rows[number]}.issuperset(seeds):
-            reasons[number] = f"other seeds: places are of seeds {', '.join(map(str, seeds))}, which most rows have"
-    members = [number for number, reason in enumerate(reasons) if reason is None]
-    reasons = [without.get(number) or unplaced.get(number) or reason for number, reason in enumerate(reasons)]
-    if len(members) < 2:
-        return [Standing(reason=reason or ALONE) for reason in reasons], None
-    arrays = [each for number in members if (each := scores[number]) is not None]
-    placing = places(arrays)
-    p_values = {frozenset((pair.first, pair.second)): pair.p for pair in placing.pairs}
-    found = [Standing(reason=reason) for reason in reasons]
-    order = sorted(range(len(members)), key=lambda member: -float(arrays[member].mean()))
-    for rank, member in enumerate(order):
-        best, above = (p_values[frozenset((member, order[other]))] if rank else None for other in (0, rank - 1))
-        if reasons[members[member]] is None:
-            found[members[member]] = Standing(*placing.places[member], None, best, above)
-    return found, _Compared(members, () if as_given else seeds, placing)
+
+def _mean_of_files(of_runs: Sequence[ByImage]) -> tuple[Array | None, str | None]:
+    scores = matrix([mean_of_seeds(of_runs)])
+    if scores is None:
+        return None, NO_SCORES
+    return scores, NEEDS_IMAGES if scores.shape[1] < 2 else None
+
+
+def _scores_of_seeds(
+    runs: Sequence[Run], of_runs: Sequence[ByImage], seeds: Sequence[int]
+) -> tuple[Array | None, str | None]:
+    """The scores of the runs with these seeds; the reason is of all runs, whatever their seeds."""
+    whole = matrix(of_runs)
+    if whole is None:
+        return None, OTHER_IMAGES if all(of_runs) else NO_SCORES
+    chosen = [of_run for run, of_run in zip(runs, of_runs, strict=True) if run.seed in seeds]
+    return matrix(chosen), missing(whole)
+
+
+def _why_other_seeds(runs: Sequence[Run], seeds: Sequence[int]) -> str | None:
+    """Why a row cannot be compared by the seeds that most rows have, if it cannot."""
+    if len(seeds) < 2:
+        return NO_SHARED_SEEDS
+    if not {run.seed for run in runs}.issuperset(seeds):
+        return f"other seeds: places are of seeds {', '.join(map(str, seeds))}, which most rows have"
+    return None
 
 
 def shared_seeds(rows: Rows) -> tuple[int, ...]:

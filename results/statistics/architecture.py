@@ -1,4 +1,4 @@
-"""Which architecture is better: differences over training seeds and images, and places (`docs/statistics.md`).
+"""Which architecture is better: differences over training seeds and images, and ranks (`docs/statistics.md`).
 
 The paired tests of `results.statistics.significance` ask about trained weights; these about what training makes. A
 model's scores are an array (S, N) of S seeds and N images. Seeds are a random effect, unpaired between models, images
@@ -8,7 +8,7 @@ are paired. Nothing here needs scores to be normal but the seed means, of which 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from math import ceil, inf
+from math import ceil, inf, isinf
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -21,13 +21,14 @@ NEEDS_IMAGES: Final = "needs images: one is no measure of how much images vary"
 OVER_IMAGES: Final = "these weights, over images"
 OVER_SEEDS: Final = "over seeds and images"
 AS_GIVEN: Final = "these captions, over images"
+NO_JOINT_INTERVAL: Final = "the images are too few for an interval of all pairs at once"
 
 
 class ScoreSummary(NamedTuple):
     """What a model's scores (..., S, N) say about it.
 
     `images` (..., N) are the means over seeds; `between` (...) is the variance of the mean over seeds, s²/S, with
-    `degrees` (...) of freedom, S - 1 unless a table lends some; `interaction` (...) that of an image's mean over seeds,
+    `degrees` (...) of freedom, S - 1 unless a table adds some; `interaction` (...) that of an image's mean over seeds,
     less the seed's own and the image's own effect, by N.
     """
 
@@ -172,30 +173,30 @@ def p_of_t(difference: Array, error: Array, degrees: Array) -> Array:
     return found
 
 
-LENT_AT_MOST: Final = 30.0  # degrees of freedom; more would say that all models deviate exactly alike
-_LENDING_SEEDS = _LENDING_MODELS = 3
+MOST_PRIOR_DF: Final = 30.0  # more would say that all models deviate exactly alike
+_SHRINKING_SEEDS = _SHRINKING_MODELS = 3
 
 
 class TableVariances(NamedTuple):
     """What the seeds of a table's models say together: variances of means (..., M), and their degrees of freedom.
 
-    `lent` (...) is the degrees of freedom that the table lends to each model; `p` (...) is Bartlett's, of the
+    `prior_df` (...) is the degrees of freedom that the table adds to each model's own; `bartlett_p` (...) tests the
     hypothesis that all models deviate alike.
     """
 
     between: Array
     degrees: Array
-    lent: Array
-    p: Array
+    prior_df: Array
+    bartlett_p: Array
 
 
 def table_variances(between: Array, interaction: Array, seeds: int) -> TableVariances:
-    """Variances of models' means over seeds, borrowed from the table upwards only (`docs/statistics.md`).
+    """Variances of models' means over seeds; shrinkage never lowers one (`docs/statistics.md`).
 
     A model has the largest of three: its own variance, its own shrunk towards the table's (empirical Bayes, Smyth
     2004), and the interaction's e² / (S N), below which no variance of seed means can lie. Degrees of freedom go with
-    it: d = S - 1 of its own and those of the table's that are lent, but no more than all models have together. Where
-    Bartlett's test (1937) rejects that all deviate alike, its p over the level is the share of the table's that is.
+    it: d = S - 1 of its own and `prior_df`, but no more than all models have together. Where Bartlett's test (1937)
+    rejects that all deviate alike, `prior_df` is the table's times p over the level.
 
     `between` and `interaction` are of `ScoreSummary`, (..., M), of three models and `seeds` or more.
     """
@@ -206,20 +207,20 @@ def table_variances(between: Array, interaction: Array, seeds: int) -> TableVari
     raised = np.maximum(between, np.maximum(1e-5 * np.median(between, axis=-1, keepdims=True), np.finfo(float).tiny))
     logs = np.log(raised)
     pooled = np.log(raised.mean(axis=-1)) - logs.mean(axis=-1)
-    p = chdtrc(models - 1, own * models * pooled / (1 + (models + 1) / (3 * models * own)))
+    bartlett_p = chdtrc(models - 1, own * models * pooled / (1 + (models + 1) / (3 * models * own)))
 
     excess = logs.var(axis=-1, ddof=1) - polygamma(1, own / 2)
-    prior = np.minimum(2 * _inverse_trigamma(np.maximum(excess, polygamma(1, LENT_AT_MOST))), LENT_AT_MOST)
+    prior = np.minimum(2 * _inverse_trigamma(np.maximum(excess, polygamma(1, MOST_PRIOR_DF))), MOST_PRIOR_DF)
     centre = logs.mean(axis=-1) - digamma(own / 2) + np.log(own / 2)
     common = np.exp(centre + digamma(prior / 2) - np.log(prior / 2))
     shrunk = ((prior * common)[..., None] + own * between) / (prior + own)[..., None]
-    lent = prior * np.minimum(p / ALPHA, 1.0)
-    degrees = np.minimum(own + lent, own * models)
+    prior_df = prior * np.minimum(bartlett_p / ALPHA, 1.0)
+    degrees = np.minimum(own + prior_df, own * models)
     return TableVariances(
         np.maximum(np.maximum(between, interaction), shrunk),
         np.broadcast_to(degrees[..., None], between.shape).copy(),
-        lent,
-        p,
+        prior_df,
+        bartlett_p,
     )
 
 
@@ -235,34 +236,38 @@ def _inverse_trigamma(values: Array) -> Array:
 
 
 @dataclass(frozen=True, slots=True)
-class PairOfModels:
+class ModelPair:
     """Two models of a table by their numbers, and the difference first less second.
 
-    `low` and `high` hold for all pairs of the table at once, `p` is Holm's for all of them, from t with `degrees` of
-    freedom, whose `quantile` is that of the interval; of captions as they are both are of sign flips, and the interval
-    is infinite where images are too few for one. `error` is the standard error, of whose square the images' part is
-    `images_share`, and what falls with more images `falls_with_images`.
+    The interval of the `estimate` holds for all pairs of the table at once, its p is Holm's for all of them: from t
+    with `degrees` of freedom, whose `quantile` is that of the interval; of captions as they are both are of sign flips,
+    and there is no interval where images are too few for one. `error` is the standard error, of whose square the
+    images' part is `images_share`, and what falls with more images `falls_with_images`.
     """
 
     first: int
     second: int
-    difference: float
+    estimate: Estimate
     error: float
     degrees: float
-    low: float
-    high: float
-    p: float
     images_share: float
     falls_with_images: float
     quantile: float
 
     @property
+    def difference(self) -> float:
+        assert self.estimate.value is not None
+        return self.estimate.value
+
+    @property
     def better(self) -> bool | None:
-        return self.difference > 0 if self.p < ALPHA else None
+        """Whether the first is significantly better than the second, or worse; None where it is neither."""
+        return self.difference > 0 if self.estimate.is_significant else None
 
     def same_within(self, margin: float) -> bool:
         """Whether the difference is surely smaller than the margin: two one-sided tests, for all pairs at once."""
-        return -margin < self.low and self.high < margin
+        low, high = self.estimate.low, self.estimate.high
+        return low is not None and high is not None and -margin < low and high < margin
 
     def needed(self, seeds: int, images: int, margin: float) -> tuple[int | None, int | None]:
         """How many seeds, or else how many images, would tell the two apart, or the same within the margin.
@@ -271,11 +276,10 @@ class PairOfModels:
         """
         gap, quantile = abs(self.difference), self.quantile + _POWER_QUANTILE
         target = max(gap / quantile, (margin - gap) / quantile, 0.0) ** 2
-        left, falling = self.images_share * self.error**2, self.falls_with_images * self.error**2
-        by_seeds = seeds * _times(self.error**2 - left, target - left)
-        by_images = images * _times(falling, target - self.error**2 + falling)
-        wanted = ((seeds, by_seeds), (images, by_images))
-        return tuple(None if times > _FAR else max(has + 1, ceil(times)) for has, times in wanted)  # type: ignore[return-value]
+        images_part, falling = self.images_share * self.error**2, self.falls_with_images * self.error**2
+        seeds_times = _times(self.error**2 - images_part, target - images_part)
+        images_times = _times(falling, target - self.error**2 + falling)
+        return _more_than(seeds, seeds * seeds_times), _more_than(images, images * images_times)
 
 
 _POWER_QUANTILE: Final = 0.8416  # of four in five
@@ -286,74 +290,76 @@ def _times(part: float, allowed: float) -> float:
     return part / allowed if allowed > 0 else inf
 
 
-class Place(NamedTuple):
-    """Best and worst rank of a model, 1 the best."""
-
-    best: int
-    worst: int
+def _more_than(count: int, needed: float) -> int | None:
+    return None if needed > _FAR else max(count + 1, ceil(needed))
 
 
-class Placing(NamedTuple):
-    """All pairs of a table's models, each model's place, and what their variances lent one another.
+class Ranking(NamedTuple):
+    """All pairs of a table's models, each model's best and worst rank (1 is the best), and their shrunk variances.
 
-    `variances` is None where nothing is lent: of two models, or of two seeds.
+    `variances` is None where they are not shrunk: of two models, or of two seeds.
     """
 
-    pairs: list[PairOfModels]
-    places: list[Place]
+    pairs: list[ModelPair]
+    ranks: list[tuple[int, int]]
     variances: TableVariances | None
 
 
-def places(models: Sequence[Array]) -> Placing:
-    """All pairs of models by their scores (S, N) of the same images and as many seeds, and each model's place.
+def rank_models(models: Sequence[Array]) -> Ranking:
+    """All pairs of models by their scores (S, N) of the same images and as many seeds, and each model's ranks.
 
-    Pairs are told apart by Holm's correction. A place runs from 1 plus the number of models that are surely better to
-    the number of models less those that are surely worse (Klein, Wright and Wieczorek 2020). Intervals of pairs hold
-    all at once (Bonferroni). One row of scores each is taken as it is: places are then over images, by sign flips.
+    Pairs are told apart by Holm's correction. Ranks run from 1 plus the number of models that are surely better to the
+    number of models less those that are surely worse (Klein, Wright and Wieczorek 2020). Intervals of pairs hold all at
+    once (Bonferroni). One row of scores each is taken as it is: ranks are then over images, by sign flips.
     """
     for scores in models:
         if scores.ndim != 2 or len(scores) < 1 or scores.shape[1] < 2 or scores.shape != models[0].shape:
-            shapes = ", ".join(str(each.shape) for each in models)
+            shapes = ", ".join(str(model.shape) for model in models)
             raise ValueError(f"scores (seeds, images) of as many seeds and the same images are needed: {shapes}")
-    found, lent = [of_any_seeds(scores) for scores in models], None
-    if len(models) >= _LENDING_MODELS and len(models[0]) >= _LENDING_SEEDS:
-        between, interaction = (
-            np.array([getattr(each, name) for each in found]) for name in ("between", "interaction")
-        )
-        lent = table_variances(between, interaction, len(models[0]))
-        found = [
-            each._replace(between=variance, degrees=degrees)
-            for each, variance, degrees in zip(found, lent.between, lent.degrees, strict=True)
+    summaries, variances = [of_any_seeds(scores) for scores in models], None
+    if len(models) >= _SHRINKING_MODELS and len(models[0]) >= _SHRINKING_SEEDS:
+        between = np.array([model.between for model in summaries])
+        interaction = np.array([model.interaction for model in summaries])
+        variances = table_variances(between, interaction, len(models[0]))
+        summaries = [
+            model._replace(between=variance, degrees=degrees)
+            for model, variance, degrees in zip(summaries, variances.between, variances.degrees, strict=True)
         ]
-    pairs = _pairs(found, len(models[0]) if models else 0)
+    pairs = _pairs(summaries, len(models[0]) if models else 0)
     better, worse = [0] * len(models), [0] * len(models)
     for pair in pairs:
         if pair.better is not None:
             winner, loser = (pair.first, pair.second) if pair.better else (pair.second, pair.first)
             better[loser] += 1
             worse[winner] += 1
-    return Placing(pairs, [Place(1 + better[model], len(models) - worse[model]) for model in range(len(models))], lent)
+    ranks = [(1 + better[model], len(models) - worse[model]) for model in range(len(models))]
+    return Ranking(pairs, ranks, variances)
 
 
-def _pairs(models: Sequence[ScoreSummary], seeds: int) -> list[PairOfModels]:
+def _pairs(models: Sequence[ScoreSummary], seeds: int) -> list[ModelPair]:
     pairs = list(combinations(range(len(models)), 2))
     if not pairs:
         return []
+    images = models[0].images.shape[-1]
     later = (ScoreSummary(*map(np.array, zip(*models[one:], strict=True))) for one in range(1, len(models)))
-    tests = [difference_of_means(own, others) for own, others in zip(models, later, strict=False)]
+    tests = [difference_of_means(model, others) for model, others in zip(models, later, strict=False)]
     gaps, errors, degrees = (np.concatenate(parts) for parts in zip(*tests, strict=True))
-    degrees = np.array([joint_degrees(each, (seeds, seeds), len(pairs)) for each in degrees.tolist()])
+    degrees = np.array([joint_degrees(free, (seeds, seeds), len(pairs)) for free in degrees.tolist()])
     alpha = ALPHA / len(pairs)
     quantiles = t_quantile(1 - alpha, degrees)
     lows, highs, p_values = gaps - quantiles * errors, gaps + quantiles * errors, p_of_t(gaps, errors, degrees)
     if seeds == 1:
-        p_values, lows, highs = sign_flip_pairs(np.array([each.images for each in models]).T, pairs, alpha)
+        p_values, lows, highs = sign_flip_pairs(np.array([model.images for model in models]).T, pairs, alpha)
     numbers = np.array((gaps, errors, degrees, lows, highs, np.array(holm(p_values.tolist())), quantiles))
-    found = []
+    compared = []
     for pair, (gap, error, free, low, high, p, quantile) in zip(pairs, numbers.T.tolist(), strict=True):
-        one, two = (models[number] for number in pair)
+        if isinf(low):
+            estimate = Estimate(gap, p=p, n=images, reason=NO_JOINT_INTERVAL)
+        else:
+            estimate = Estimate(gap, low, high, p, images)
+        one, two = (models[index] for index in pair)
         left, variance = float(images_part(one, two)), error**2
         falling = left + float(min(one.interaction, one.between) + min(two.interaction, two.between))
         share, falls = (part / variance if variance else 0.0 for part in (left, falling))
-        found.append(PairOfModels(*pair, gap, error, free, low, high, p, share, falls, quantile))
-    return found
+        compared.append(ModelPair(*pair, estimate, error, free, share, falls, quantile))
+    return compared

@@ -372,8 +372,8 @@ def quick_runs(_computed: dict[Any, Any], request: pytest.FixtureRequest) -> Ite
     def without_meteor(settings: EvaluationSettings = DEFAULT_SETTINGS) -> Evaluator:
         return Evaluator(settings=replace(settings, meteor=False))
 
-    def unless_of_a_run(store: Any, folder: Path, *given: Any, **judging: Any) -> Path:
-        return folder / "index.html" if judging else write_report(store, folder, *given)
+    def unless_of_a_run(store: Any, folder: Path, *given: Any, **options: Any) -> Path:
+        return folder / "index.html" if options else write_report(store, folder, *given)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(FilterBank, "__call__", described)

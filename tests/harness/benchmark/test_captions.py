@@ -60,7 +60,7 @@ def test_two_files_have_places_over_images_and_no_costs(folder: Path) -> None:
     run(folder, f"{files},human")
     assert "architectures needs seeds" in " ".join(tables_of(folder / "ws").split())
     [group] = groups_in(folder / "ws")
-    assert [(row.model, row.standings["CIDEr-D"].best, row.seeds) for row in group.rows] == [
+    assert [(row.model, row.ranks["CIDEr-D"].best, row.seeds) for row in group.rows] == [
         ("good", 1, (0,)),
         ("bad", 2, (0,)),
     ]
@@ -70,7 +70,7 @@ def test_two_files_have_places_over_images_and_no_costs(folder: Path) -> None:
     [pair] = group.comparisons.pairs
     assert pair.verdict == "better"
     means = [row.scores["CIDEr-D"].mean or 0.0 for row in group.rows]
-    assert pair.difference == pytest.approx(means[0] - means[1])
+    assert pair.estimate.value == pytest.approx(means[0] - means[1])
     for name in ("parameters", "train_seconds", "latency_median"):
         assert group.rows[0].costs[name].value is None
         assert group.rows[0].costs[name].reason

@@ -449,7 +449,7 @@ def test_systems_that_are_not_trained_here_stand_in_one_table(llava: Path, tmp_p
     assert [row.model for row in group.rows] == ["Ours", "hf:llava", "hf:llava", "hf:vit_gpt2"]
     prompts = [(row.differs.get("prompt") or "").partition("#")[0] for row in group.rows]
     assert sorted(prompts) == ["", "caption", "caption", "detailed"]
-    assert [row.standings["CIDEr-D"].best for row in group.rows] == [1, 2, 2, 2]
+    assert [row.ranks["CIDEr-D"].best for row in group.rows] == [1, 2, 2, 2]
     assert group.comparisons.images == 12
     assert [row.model for row in group.references] == ["human"]
     ours = group.rows[0]

@@ -156,7 +156,7 @@ def test_scores_on_cards_place_systems(folder: Path) -> None:
         [group] = leaderboard(store, "Polos")
     assert [row.model for row in group.rows] == ["ours", "theirs"]
     assert group.comparisons is not None
-    assert group.comparisons.pairs[0].difference == pytest.approx(0.5)
+    assert group.comparisons.pairs[0].estimate.value == pytest.approx(0.5)
     write(folder / "ours.json.card.yaml", "scores: {Polos: ../ours.clip.json}\n")
     with pytest.raises(BenchError, match="not in its folder"):
         bench_or_raise(*words)

@@ -10,13 +10,14 @@ from reports.tables.contents import ONE_MODEL
 from reports.tables.table import Cell, Line
 from results.runs.leaderboard import Group, Row
 from results.runs.spreads import Spread
-from results.runs.standings import ALONE, OTHER_IMAGES, STILL_LEARNING, FloorTest, Standing
+from results.runs.standings import ALONE, OTHER_IMAGES, STILL_LEARNING, FloorTest, RankInterval
 from results.statistics.architecture import NEEDS_SEEDS, OVER_IMAGES, OVER_SEEDS
+from results.statistics.estimate import Estimate
 from tests.reports.examples import contents, group, row, run
 
 
-def standing(model: str, of: Standing) -> Row:
-    return replace(row(model), standings={"CIDEr-D": of})
+def standing(model: str, of: RankInterval) -> Row:
+    return replace(row(model), ranks={"CIDEr-D": of})
 
 
 def cell(board: Board, line: Line, key: str) -> Cell:
@@ -48,7 +49,7 @@ def test_a_group_with_rewards_is_called_so_beside_one_without() -> None:
 
 
 def test_groups_that_share_a_table_have_places_of_their_own() -> None:
-    first, last = Standing(1, 2), Standing(2, 2, None, 0.01, 0.01)
+    first, last = RankInterval(1, 2), RankInterval(2, 2, None, 0.01, 0.01)
     small = [
         group(standing("a", first), standing("b", last), beam="1", separating=("beam",)),
         group(standing("a", first), beam="2", separating=("beam",)),
@@ -60,7 +61,7 @@ def test_groups_that_share_a_table_have_places_of_their_own() -> None:
 
 def test_a_row_without_a_place_says_why_and_what_to_type() -> None:
     reasons = (NEEDS_SEEDS, STILL_LEARNING, OTHER_IMAGES, ALONE)
-    rows = [standing(name, Standing(reason=why)) for name, why in zip("abcd", reasons, strict=True)]
+    rows = [standing(name, RankInterval(reason=why)) for name, why in zip("abcd", reasons, strict=True)]
     [board] = boards(contents(group(*rows)))
     cells = [cell(board, line, "place") for line in board.table.lines]
     assert [each.text for each in cells] == ["needs seeds", "still learning", OTHER_IMAGES, ""]
@@ -82,15 +83,15 @@ def test_the_interval_of_one_seed_is_marked() -> None:
 
 def test_a_row_alone_in_its_group_may_be_below_a_floor() -> None:
     tests = (
-        FloorTest("majority", 0.1, 0.4, False),
-        FloorTest("retrieval", -0.1, 0.0012, True),
-        FloorTest("x", 1, 0, True),
+        FloorTest("majority", Estimate(0.1, p=0.4)),
+        FloorTest("retrieval", Estimate(-0.1, p=0.0012)),
+        FloorTest("x", Estimate(1, p=0)),
     )
-    [board] = boards(contents(group(standing("a", Standing(floors=tests)))))
+    [board] = boards(contents(group(standing("a", RankInterval(floors=tests)))))
     place = cell(board, board.table.lines[0], "place")
     assert (place.text, place.value) == ("not above the floor", None)
     assert all(part in place.note for part in ("better than majority (p = 0.4)", "worse than retrieval (p = 0.0012)"))
-    [board] = boards(contents(group(standing("blind", Standing(is_floor=True)))))
+    [board] = boards(contents(group(standing("blind", RankInterval(is_floor=True)))))
     assert board.table.place("place") is None, "a floor alone needs no column"
 
 

@@ -9,7 +9,8 @@ from reports.tables.ladder import ladder_table
 from results.records import Quantity
 from results.runs.leaderboard import Group, Row
 from results.runs.spreads import Spread
-from results.runs.standings import Comparisons, Gain, PairVerdict, Standing
+from results.runs.standings import Comparisons, Gain, RankInterval, RowPair
+from results.statistics.estimate import Estimate
 from tests.reports.examples import group, row
 
 
@@ -18,19 +19,19 @@ def placed(model: str, mean: float, best: int, worst: int, steps: float, gain: f
     return replace(
         row(model),
         scores={"CIDEr-D": Spread(mean, 0.01, 3)},
-        standings={"CIDEr-D": Standing(best, worst)},
+        ranks={"CIDEr-D": RankInterval(best, worst)},
         costs={"train_steps": Quantity(steps)},
         gain=found,
     )
 
 
-def rung(budget: int, rows: list[Row], verdicts: list[PairVerdict]) -> Group:
+def rung(budget: int, rows: list[Row], verdicts: list[RowPair]) -> Group:
     pairs = Comparisons("CIDEr-D", 300, (1, 2, 3), tuple(range(len(rows))), tuple(verdicts), 0.02, None, 30.0, 0.5)
     return replace(group(*rows), budget=budget, ladder="one", comparisons=pairs)
 
 
-def better(first: int, second: int) -> PairVerdict:
-    return PairVerdict(first, second, 0.1, 0.01, 0.2, 0.01, "better")
+def better(first: int, second: int) -> RowPair:
+    return RowPair(first, second, Estimate(0.1, 0.01, 0.2, 0.01), "better")
 
 
 SHORT = rung(1, [placed("a", 1.0, 1, 1, 504, 0.01), placed("b", 0.8, 2, 2, 504, 0.4)], [better(0, 1)])

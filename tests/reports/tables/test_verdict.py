@@ -8,8 +8,9 @@ from reports.tables.verdict import as_given_note, needs_longer_training, no_plac
 from results.records import Quantity
 from results.runs.leaderboard import Group, Row
 from results.runs.spreads import OtherMachine
-from results.runs.standings import ALONE, NO_SCORES, Comparisons, FloorTest, PairVerdict, Standing
+from results.runs.standings import ALONE, NO_SCORES, Comparisons, FloorTest, RankInterval, RowPair
 from results.statistics.architecture import NEEDS_SEEDS
+from results.statistics.estimate import Estimate
 from results.statistics.learning import Learning
 from tests.reports.examples import group, row
 
@@ -19,20 +20,20 @@ ELSEWHERE = {"train_seconds": OtherMachine("trained on EPYC, most others on Xeon
 
 def placed(model: str, best: int, worst: int, seconds: float | None = None, **changes: object) -> Row:
     costs = {} if seconds is None else {"train_seconds": Quantity(seconds, unit="s")}
-    place = {"CIDEr-D": Standing(best, worst)}
-    return replace(row(model), seeds=(1, 2, 3), keys=(f"{model}1",), costs=costs, **{"standings": place} | changes)  # type: ignore[arg-type]
+    place = {"CIDEr-D": RankInterval(best, worst)}
+    return replace(row(model), seeds=(1, 2, 3), keys=(f"{model}1",), costs=costs, **{"ranks": place} | changes)  # type: ignore[arg-type]
 
 
 def single(model: str, **changes: object) -> Row:
-    return replace(row(model), keys=(model,), standings={"CIDEr-D": Standing(reason=NEEDS_SEEDS)}, **changes)  # type: ignore[arg-type]
+    return replace(row(model), keys=(model,), ranks={"CIDEr-D": RankInterval(reason=NEEDS_SEEDS)}, **changes)  # type: ignore[arg-type]
 
 
-def standing(model: str, of: Standing) -> Row:
-    return placed(model, 1, 1, standings={"CIDEr-D": of})
+def standing(model: str, of: RankInterval) -> Row:
+    return placed(model, 1, 1, ranks={"CIDEr-D": of})
 
 
-LOW = standing("low", Standing(reason="not above the floor", floors=(FloorTest("blind", 0.0, 1.0, False),)))
-FLOOR = standing("blind", Standing(is_floor=True))
+LOW = standing("low", RankInterval(reason="not above the floor", floors=(FloorTest("blind", Estimate(0.0, p=1.0)),)))
+FLOOR = standing("blind", RankInterval(is_floor=True))
 ALL = [placed("a", 1, 2), placed("b", 1, 2)]
 
 
@@ -53,8 +54,8 @@ ALL = [placed("a", 1, 2), placed("b", 1, 2)]
             ["2 of 4 models besides blind", "1 with one seed, 1 not above the floor"],
         ),
         ([placed("a", 1, 1, learning={1: RISING}), placed("b", 2, 2)], ["1 of 2", "still learning"]),
-        ([standing("a", Standing(reason=ALONE))], ["No model has a place", "no two models"]),
-        ([standing("b", Standing(reason=NO_SCORES))], ["CIDEr-D"]),
+        ([standing("a", RankInterval(reason=ALONE))], ["No model has a place", "no two models"]),
+        ([standing("b", RankInterval(reason=NO_SCORES))], ["CIDEr-D"]),
     ],
 )
 def test_it_names_the_best_or_says_why_not(rows: list[Row], parts: list[str]) -> None:
@@ -66,12 +67,12 @@ def test_it_names_the_best_or_says_why_not(rows: list[Row], parts: list[str]) ->
 def test_the_first_line_counts_what_the_leader_is_better_than_and_what_is_not_known() -> None:
     rows = [placed(name, 1, 4) for name in "abcd"]
     pairs = (
-        PairVerdict(0, 1, 0.01, -0.01, 0.03, 0.3, "same"),
-        PairVerdict(0, 2, 0.1, -0.05, 0.25, 0.2, "unknown", 6, 900),
-        PairVerdict(0, 3, 0.5, 0.4, 0.6, 0.001, "better"),
-        PairVerdict(1, 2, 0.09, -0.06, 0.24, 0.2, "unknown", 7, None),
-        PairVerdict(1, 3, 0.49, 0.4, 0.6, 0.001, "better"),
-        PairVerdict(2, 3, 0.4, 0.3, 0.5, 0.001, "better"),
+        RowPair(0, 1, Estimate(0.01, -0.01, 0.03, 0.3), "same"),
+        RowPair(0, 2, Estimate(0.1, -0.05, 0.25, 0.2), "unknown", 6, 900),
+        RowPair(0, 3, Estimate(0.5, 0.4, 0.6, 0.001), "better"),
+        RowPair(1, 2, Estimate(0.09, -0.06, 0.24, 0.2), "unknown", 7, None),
+        RowPair(1, 3, Estimate(0.49, 0.4, 0.6, 0.001), "better"),
+        RowPair(2, 3, Estimate(0.4, 0.3, 0.5, 0.001), "better"),
     )
     found = Comparisons("CIDEr-D", 300, (1, 2, 3), (0, 1, 2, 3), pairs, 0.05, "human", 30.0, 0.4)
     first, second, *_ = verdict(replace(group(*rows), comparisons=found))
@@ -82,8 +83,8 @@ def test_the_first_line_counts_what_the_leader_is_better_than_and_what_is_not_kn
 
 
 def test_a_leader_that_an_unfinished_model_beats_is_no_winner() -> None:
-    rows = [standing("ahead", Standing(reason="still learning")), placed("a", 2, 2)]
-    pairs = (PairVerdict(0, 1, 0.5, 0.4, 0.6, 0.001, "better"),)
+    rows = [standing("ahead", RankInterval(reason="still learning")), placed("a", 2, 2)]
+    pairs = (RowPair(0, 1, Estimate(0.5, 0.4, 0.6, 0.001), "better"),)
     found = Comparisons("CIDEr-D", 300, (1, 2, 3), (0, 1), pairs, 0.05, None, None, None)
     assert "but ahead, which had not finished learning" in verdict(replace(group(*rows), comparisons=found))[0]
 
@@ -141,12 +142,12 @@ def test_sign_flips_are_said_of_systems_of_one_file() -> None:
 
 def test_systems_of_several_files_that_are_compared_as_they_are() -> None:
     table = of_files(ours=2, theirs=1)
-    pairs = (PairVerdict(0, 1, 0.5, 0.4, 0.6, 0.001, "better"),)
+    pairs = (RowPair(0, 1, Estimate(0.5, 0.4, 0.6, 0.001), "better"),)
     compared = Comparisons("CIDEr-D", 300, (), (0, 1), pairs, 0.05, None, None, None)
     over_seeds = replace(compared, seeds=(0, 1))
     assert replace(table, comparisons=compared).is_as_given
     assert not replace(table, comparisons=over_seeds).is_as_given
-    placed_rows = tuple(replace(system, standings={"CIDEr-D": Standing(1, 2)}) for system in table.rows)
+    placed_rows = tuple(replace(system, ranks={"CIDEr-D": RankInterval(1, 2)}) for system in table.rows)
     first, *_ = verdict(replace(table, rows=placed_rows, comparisons=compared))
     assert "one training each" not in first, "one system has two files"
 

@@ -175,7 +175,7 @@ def test_they_are_read_apart_from_the_scores(store: Store, add: Callable[..., st
     assert (row.more[CHAIR].mean, row.more[CHAIR].sd) == (0.25, pytest.approx(0.5**1.5))
     assert row.more["CLIPScore"].reason == "no CLIP model is named"
     assert row.scores == before[0].rows[0].scores
-    assert row.standings == before[0].rows[0].standings
+    assert row.ranks == before[0].rows[0].ranks
     assert one_run(store, keys[0]).scores == detail.scores
     assert {metric for run in finished_with_images(store) for of in run.by_image.values() for metric in of} == {
         "CIDEr-D"

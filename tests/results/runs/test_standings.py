@@ -14,7 +14,6 @@ from results.runs.spreads import Spread
 from results.runs.standings import (
     ALONE,
     AT_CHANCE,
-    JUDGED_AS_USUAL,
     NEAR_ZERO,
     NO_SCORES,
     NO_SHARED_SEEDS,
@@ -22,10 +21,10 @@ from results.runs.standings import (
     OTHER_MACHINE,
     STILL_LEARNING,
     TOO_SHORT,
-    Judging,
-    Standing,
+    RankingOptions,
+    RankInterval,
 )
-from results.statistics.architecture import NEEDS_SEEDS, architecture_mean, places
+from results.statistics.architecture import NEEDS_SEEDS, architecture_mean, rank_models
 from results.store.schema import HeldOutScore
 from tests.results.conftest import Make
 
@@ -69,7 +68,7 @@ def finish(
     store.finish(spec.key, Make.outcome(splits=(result,), **outcome or {}))
 
 
-PLACED = replace(JUDGED_AS_USUAL, place_unfinished=True)
+PLACED = RankingOptions(rank_unconverged=True)
 
 
 def test_rows_of_several_seeds_get_the_places_of_all_pairs(store: Store) -> None:
@@ -83,19 +82,22 @@ def test_rows_of_several_seeds_get_the_places_of_all_pairs(store: Store) -> None
         finish(store, "other-images", seed, {image + 1: 0.4 for image in IMAGES})
     (group,) = leaderboard(store)
     assert [row.model for row in group.rows] == ["first", "second", "third", "single", "other-images", "bare"]
-    first, second, third, single, other, bare = (row.standings["CIDEr-D"] for row in group.rows)
+    first, second, third, single, other, bare = (row.ranks["CIDEr-D"] for row in group.rows)
     assert [(each.best, each.worst) for each in (first, second, third)] == [(1, 2), (1, 2), (3, 3)]
     arrays = [
         np.array([list(level(mean + 0.02 * (seed - 2), 0.01 * seed).values()) for seed in (1, 2, 3)])
         for mean in (1.0, 0.99, 0.6)
     ]
-    adjusted = {(pair.first, pair.second): pair.p for pair in places(arrays).pairs}
-    assert first.against_best is first.against_above is None
-    assert second.against_best == second.against_above == pytest.approx(adjusted[0, 1])
-    assert (third.against_best, third.against_above) == (pytest.approx(adjusted[0, 2]), pytest.approx(adjusted[1, 2]))
-    assert single == Standing(reason=NEEDS_SEEDS)
-    assert other == Standing(reason=OTHER_IMAGES)
-    assert bare == Standing(reason=NO_SCORES)
+    adjusted = {(pair.first, pair.second): pair.estimate.p for pair in rank_models(arrays).pairs}
+    assert first.p_against_best is first.p_against_above is None
+    assert second.p_against_best == second.p_against_above == pytest.approx(adjusted[0, 1])
+    assert (third.p_against_best, third.p_against_above) == (
+        pytest.approx(adjusted[0, 2]),
+        pytest.approx(adjusted[1, 2]),
+    )
+    assert single == RankInterval(reason=NEEDS_SEEDS)
+    assert other == RankInterval(reason=OTHER_IMAGES)
+    assert bare == RankInterval(reason=NO_SCORES)
     pairs = group.comparisons
     assert pairs is not None
     assert (pairs.seeds, pairs.rows, pairs.images, pairs.margin) == (
@@ -113,7 +115,7 @@ def test_one_row_of_several_seeds_has_nothing_to_be_placed_by(store: Store) -> N
         finish(store, "several", seed, level(1.0, 0.01 * seed))
     finish(store, "single", 1, level(0.5, 0.0))
     (group,) = leaderboard(store)
-    assert [row.standings["CIDEr-D"].reason for row in group.rows] == [ALONE, NEEDS_SEEDS]
+    assert [row.ranks["CIDEr-D"].reason for row in group.rows] == [ALONE, NEEDS_SEEDS]
     assert group.comparisons is None
 
 
@@ -125,9 +127,9 @@ def test_other_metrics_sort_and_place_rows_too(store: Store) -> None:
     (by_cider,), (by_rouge,) = leaderboard(store), leaderboard(store, "ROUGE-L")
     assert [[row.model for row in group.rows] for group in (by_cider, by_rouge)] == [["a", "b"], ["b", "a"]]
     assert by_rouge.metric == "ROUGE-L"
-    places = {row.model: {name: each.best for name, each in row.standings.items()} for row in by_cider.rows}
+    places = {row.model: {name: each.best for name, each in row.ranks.items()} for row in by_cider.rows}
     assert places == {"a": {"CIDEr-D": 1, "ROUGE-L": 2}, "b": {"CIDEr-D": 2, "ROUGE-L": 1}}
-    assert {row.model: {name: each.best for name, each in row.standings.items()} for row in by_rouge.rows} == places
+    assert {row.model: {name: each.best for name, each in row.ranks.items()} for row in by_rouge.rows} == places
     with pytest.raises(StoreError, match="no run has a score of 'WMD'") as refused:
         leaderboard(store, "WMD")
     assert refused.value.hint == "choose of CIDEr-D, ROUGE-L"
@@ -159,47 +161,47 @@ def test_an_ensemble_of_members_that_were_still_learning_has_no_place_either(sto
     rising, flat = rows["ensemble:rising:2"], rows["ensemble:flat:2"]
     assert (rising.still_learning, flat.still_learning, flat.training_end) == (True, False, "finished learning")
     assert rising.learning[1].rise == pytest.approx(0.1)
-    assert rising.standings["CIDEr-D"].reason == rows["rising"].standings["CIDEr-D"].reason == STILL_LEARNING
-    assert flat.standings["CIDEr-D"].reason != STILL_LEARNING
+    assert rising.ranks["CIDEr-D"].reason == rows["rising"].ranks["CIDEr-D"].reason == STILL_LEARNING
+    assert flat.ranks["CIDEr-D"].reason != STILL_LEARNING
 
 
 def test_a_row_that_was_still_learning_has_a_place_only_on_request(store: Store, make: Any) -> None:
     curves = {"flat": (0.2, 0.5, 0.5, 0.5), "rising": (0.1, 0.2, 0.3, 0.4), "short": (0.1, 0.4)}
     for model, curve in curves.items():
         trained(store, make, model, {"flat": 0.5, "rising": 0.9, "short": 0.7}[model], curve)
-    (group,), (asked,) = leaderboard(store), leaderboard(store, judging=PLACED)
+    (group,), (asked,) = leaderboard(store), leaderboard(store, options=PLACED)
     rising, short, flat = group.rows
-    assert [row.standings["CIDEr-D"].reason for row in group.rows] == [STILL_LEARNING, TOO_SHORT, None]
-    assert flat.standings["CIDEr-D"].best == 3, "the others count, though they have no place"
+    assert [row.ranks["CIDEr-D"].reason for row in group.rows] == [STILL_LEARNING, TOO_SHORT, None]
+    assert flat.ranks["CIDEr-D"].best == 3, "the others count, though they have no place"
     assert (rising.still_learning, short.still_learning, flat.still_learning) == (True, False, False)
     assert [row.learning[1].state for row in group.rows] == ["still learning", "unknown", "finished learning"]
     assert (rising.learning[1].epochs, rising.learning[1].stage) == (4, 0)
-    assert [row.standings["CIDEr-D"].best for row in asked.rows] == [1, 2, 3]
+    assert [row.ranks["CIDEr-D"].best for row in asked.rows] == [1, 2, 3]
 
 
 def test_a_rate_near_zero_is_not_the_end_of_learning(store: Store, make: Any) -> None:
     curve = (0.2, *[0.5] * 7)
     trained(store, make, "rests", 0.9, curve, rates=(1, 1, 0.5, 0.1, 0.01, 1e-3, 1e-4, 1e-5))
     trained(store, make, "falls", 0.7, curve, rates=(1, 1, 0.5, 0.25, 0.1, 0.05, 0.01, 2e-3))
-    (group,), (asked,) = leaderboard(store), leaderboard(store, judging=PLACED)
+    (group,), (asked,) = leaderboard(store), leaderboard(store, options=PLACED)
     assert [row.training_end for row in group.rows] == ["rate near zero", "finished learning"]
-    assert [row.standings["CIDEr-D"].reason for row in group.rows] == [NEAR_ZERO, None]
-    assert [row.standings["CIDEr-D"].best for row in asked.rows] == [1, 2]
+    assert [row.ranks["CIDEr-D"].reason for row in group.rows] == [NEAR_ZERO, None]
+    assert [row.ranks["CIDEr-D"].best for row in asked.rows] == [1, 2]
 
 
 def test_a_row_at_the_level_of_chance_has_no_place_and_is_no_floor(store: Store, make: Any) -> None:
     trained(store, make, "a", 0.5, (0.2, 0.5, 0.5, 0.5))
     trained(store, make, "lost", 0.005, (0.0, 0.0, 0.01, 0.0))
     trained(store, make, "blind", 0.004, (0.0, 0.0, 0.0))
-    for group in (*leaderboard(store), *leaderboard(store, judging=PLACED)):
+    for group in (*leaderboard(store), *leaderboard(store, options=PLACED)):
         a, lost, blind = group.rows
         assert [row.training_end for row in group.rows] == ["finished learning", "at chance", "at chance"]
-        assert lost.standings["CIDEr-D"].reason == AT_CHANCE
-        assert a.standings["CIDEr-D"].floors == ()
-        assert blind.standings["CIDEr-D"].is_floor
+        assert lost.ranks["CIDEr-D"].reason == AT_CHANCE
+        assert a.ranks["CIDEr-D"].floors == ()
+        assert blind.ranks["CIDEr-D"].is_floor
     trained(store, make, "majority", 0.1, (0.1, 0.1, 0.1))
     ((a, *_),) = (group.rows for group in leaderboard(store))
-    assert [test.floor for test in a.standings["CIDEr-D"].floors] == ["majority"]
+    assert [test.floor for test in a.ranks["CIDEr-D"].floors] == ["majority"]
 
 
 def test_places_are_of_the_seeds_that_most_rows_have(store: Store) -> None:
@@ -215,9 +217,9 @@ def test_places_are_of_the_seeds_that_most_rows_have(store: Store) -> None:
     (after,) = leaderboard(store)
     assert after.comparisons is not None
     assert after.comparisons.seeds == (1, 2, 3)
-    found = {row.model: row.standings["CIDEr-D"] for row in after.rows}
+    found = {row.model: row.ranks["CIDEr-D"] for row in after.rows}
     assert (found["d"].best, "seeds 1, 2, 3" in (found["d"].reason or "")) == (None, True)
-    assert {row.model: row.standings["CIDEr-D"].best for row in before.rows} == {
+    assert {row.model: row.ranks["CIDEr-D"].best for row in before.rows} == {
         name: standing.best for name, standing in found.items() if name != "d"
     }
 
@@ -228,7 +230,7 @@ def test_rows_that_do_not_share_two_seeds_have_no_place(store: Store, seeds: Any
         for seed in own:
             finish(store, model, seed, level(1.0, 0.01 * seed))
     (group,) = leaderboard(store)
-    assert [row.standings["CIDEr-D"].reason for row in group.rows] == [NO_SHARED_SEEDS] * 2
+    assert [row.ranks["CIDEr-D"].reason for row in group.rows] == [NO_SHARED_SEEDS] * 2
 
 
 def test_rows_are_the_same_within_a_margin(store: Store) -> None:
@@ -236,7 +238,7 @@ def test_rows_are_the_same_within_a_margin(store: Store) -> None:
         for seed in (1, 2, 3):
             finish(store, model, seed, level(mean + 0.001 * seed, 0.0))
     for margin, verdict in ((5.0, "same"), (0.5, "better")):
-        (group,) = leaderboard(store, judging=Judging(margin=margin))
+        (group,) = leaderboard(store, options=RankingOptions(margin=margin))
         assert group.comparisons is not None
         assert (group.comparisons.margin, group.comparisons.margin_of) == (margin / 100, None)
         assert [pair.verdict for pair in group.comparisons.pairs] == [verdict, "better", "better"]
@@ -247,10 +249,10 @@ def test_a_row_of_other_versions_is_marked_and_can_be_left_out(store: Store) -> 
         for seed in (1, 2):  # divided alike in two rows, which marks neither
             packages = {"torch": torch[seed]}
             finish(store, model, seed, level(1.0, 0.01 * seed), outcome={"environment": {"packages": packages}})
-    (group,), (same,) = leaderboard(store), leaderboard(store, judging=Judging(same_machine=True))
+    (group,), (same,) = leaderboard(store), leaderboard(store, options=RankingOptions(same_machine=True))
     assert {row.model: row.elsewhere for row in group.rows} == {"a": None, "b": None, "c": "torch 2.14"}
-    assert all(row.standings["CIDEr-D"].best for row in group.rows)
-    assert [row.standings["CIDEr-D"].reason for row in same.rows] == [None, None, OTHER_MACHINE]
+    assert all(row.ranks["CIDEr-D"].best for row in group.rows)
+    assert [row.ranks["CIDEr-D"].reason for row in same.rows] == [None, None, OTHER_MACHINE]
 
 
 def test_a_row_of_mixed_seeds_is_marked_though_they_are_not_compared(store: Store) -> None:
@@ -258,9 +260,9 @@ def test_a_row_of_mixed_seeds_is_marked_though_they_are_not_compared(store: Stor
         for seed in (1, 2, 3) if numpy else (1, 2):
             packages = {"numpy": numpy.get(seed, "2.4"), "timm": None}
             finish(store, model, seed, level(1.0, 0.01 * seed), outcome={"environment": {"packages": packages}})
-    (group,) = leaderboard(store, judging=Judging(same_machine=True))
+    (group,) = leaderboard(store, options=RankingOptions(same_machine=True))
     assert {row.model: row.elsewhere for row in group.rows} == {"a": None, "b": "numpy 2.1 (seed 3)"}
-    assert all(row.standings["CIDEr-D"].reason != OTHER_MACHINE for row in group.rows), "of the seeds that both have"
+    assert all(row.ranks["CIDEr-D"].reason != OTHER_MACHINE for row in group.rows), "of the seeds that both have"
 
 
 def test_intervals_are_over_seeds_and_images_or_over_images(store: Store) -> None:
@@ -299,7 +301,7 @@ def test_only_rows_above_every_floor_have_a_place(store: Store) -> None:
         finish(store, "between", seed, level(0.55, wobble=0.01))
         finish(store, "as-majority", seed, level(0.501, wobble=-0.05))
     found = by_model(store)
-    standings = {name: row.standings["CIDEr-D"] for name, row in found.items() if row.role == "model"}
+    standings = {name: row.ranks["CIDEr-D"] for name, row in found.items() if row.role == "model"}
     assert {name: standing.best for name, standing in standings.items()} == {
         "best": 1,
         "second": 2,
@@ -312,25 +314,25 @@ def test_only_rows_above_every_floor_have_a_place(store: Store) -> None:
     assert not standings["best"].is_floor
     between, low = standings["between"], standings["as-majority"]
     assert between.reason == "not above the floor"
-    assert [(test.floor, test.above, test.significant) for test in between.floors] == [
+    assert [(test.floor, test.above, test.estimate.is_significant) for test in between.floors] == [
         ("blind", True, True),
         ("majority", True, True),
         ("retrieval", False, True),
     ]
     assert [test.floor for test in low.not_above] == ["majority", "retrieval"]
-    assert low.not_above[0].p > 0.5
+    assert low.not_above[0].estimate.p > 0.5
     (group,) = leaderboard(store)
     found = group.comparisons
     assert found is not None
     assert (len(found.rows), len(found.pairs), found.floor_tests, found.images) == (2, 1, 12, 40)
-    assert all(row.standings == {} for row in group.references)
+    assert all(row.ranks == {} for row in group.references)
 
 
 def test_a_group_of_rows_below_the_floor_says_what_was_tested(store: Store) -> None:
     finish(store, "majority", 1, level(0.5), role="reference")
     finish(store, "low", 1, level(0.4))
     (group,) = leaderboard(store)
-    assert group.rows[0].standings["CIDEr-D"].reason == "not above the floor"
+    assert group.rows[0].ranks["CIDEr-D"].reason == "not above the floor"
     assert group.comparisons is not None
     assert (group.comparisons.rows, group.comparisons.pairs, group.comparisons.floor_tests) == ((), (), 1)
 
@@ -340,7 +342,7 @@ def test_without_a_floor_no_row_is_left_out(store: Store) -> None:
     for seed in (1, 2):
         finish(store, "low", seed, level(0.1 + 0.01 * seed))
         finish(store, "lower", seed, level(0.0))
-    standing = by_model(store)["low"].standings["CIDEr-D"]
+    standing = by_model(store)["low"].ranks["CIDEr-D"]
     assert (standing.best, standing.floors) == (1, ())
 
 
@@ -359,7 +361,7 @@ def test_a_floor_counts_only_where_it_was_scored_alike(store: Store, changes: di
     signature = {"nrefs": "5", "tok": "ptb-python", "beam": "3", "v": "0.3.0", "rev": "1"}
     finish(store, "low", 1, level(0.1), signature=signature)
     finish(store, "majority", 1, level(0.5), role="reference", track="paper", signature=signature | changes)
-    assert bool(by_model(store)["low"].standings["CIDEr-D"].not_above) == applies
+    assert bool(by_model(store)["low"].ranks["CIDEr-D"].not_above) == applies
 
 
 def test_floors_see_what_the_models_of_their_table_see(store: Store) -> None:
@@ -369,7 +371,7 @@ def test_floors_see_what_the_models_of_their_table_see(store: Store) -> None:
     finish(store, "blind", 1, level(0.3), variant="weak", signature={"feat": "weak"})
     finish(store, "retrieval", 1, level(0.4), role="reference", variant="weak", signature={"feat": "weak"})
     finish(store, "retrieval", 1, level(0.6), role="reference", variant="strong", signature={"feat": "strong"})
-    found = {group.signature["feat"]: group.rows[0].standings["CIDEr-D"].floors for group in leaderboard(store)}
+    found = {group.signature["feat"]: group.rows[0].ranks["CIDEr-D"].floors for group in leaderboard(store)}
     above = {feat: [(test.floor, test.above) for test in tests] for feat, tests in found.items()}
     assert above["weak"] == [("blind", True), ("retrieval", True)]
     assert above["other"] == [("blind", True), ("retrieval", True), ("retrieval", False)]
@@ -381,9 +383,9 @@ def test_a_floor_whose_seeds_vary_widely_is_no_proof(store: Store) -> None:
     for seed, mean in enumerate((0.1, 0.9, 0.2), start=1):
         finish(store, "blind", seed, level(mean))
         finish(store, "model", seed, level(0.7 + 0.01 * seed))
-    (test,) = by_model(store)["model"].standings["CIDEr-D"].floors
-    assert test.difference == pytest.approx(0.32)
-    assert test.p > 0.1
+    (test,) = by_model(store)["model"].ranks["CIDEr-D"].floors
+    assert test.estimate.value == pytest.approx(0.32)
+    assert test.estimate.p > 0.1
 
 
 def test_scores_against_one_reference_less_come_with_their_row(store: Store) -> None:
@@ -415,7 +417,7 @@ def train(store: Store, model: str, budget: int, mean: float, **rate: float) -> 
 
 
 def groups(store: Store, **options: Any) -> dict[int, Group]:
-    return {group.budget: group for group in leaderboard(store, judging=Judging(**options))}
+    return {group.budget: group for group in leaderboard(store, options=RankingOptions(**options))}
 
 
 def test_a_row_is_finished_where_twice_the_updates_gave_no_more_than_the_margin(store: Store) -> None:
@@ -446,8 +448,8 @@ def test_what_longer_training_gave_says_more_than_how_validation_ended(store: St
         train(store, "a", budget, 1.0)
         train(store, "b", budget, 0.5)
     found = groups(store)
-    assert [row.standings["CIDEr-D"].best for row in found[1].rows] == [1, 2]
-    assert [row.standings["CIDEr-D"].best for row in found[2].rows] == [None, None]
+    assert [row.ranks["CIDEr-D"].best for row in found[1].rows] == [1, 2]
+    assert [row.ranks["CIDEr-D"].best for row in found[2].rows] == [None, None]
 
 
 @pytest.mark.parametrize("budget", [1, 2])
@@ -460,7 +462,7 @@ def test_a_training_with_other_settings_is_no_longer_one(store: Store, budget: i
     usual = next(group for group in tables if len(group.rows) == 2)
     assert [row.gain for row in usual.rows] == [None, None]
     assert all(row.still_learning for row in usual.rows)
-    assert [row.standings["CIDEr-D"].reason for row in usual.rows] == [STILL_LEARNING, STILL_LEARNING]
+    assert [row.ranks["CIDEr-D"].reason for row in usual.rows] == [STILL_LEARNING, STILL_LEARNING]
     assert all(ladder_table(group, tables, {}) is None for group in tables)
 
 

@@ -1,4 +1,4 @@
-"""Places of a table: laws that hold for any scores, and three in a row."""
+"""Ranks of a table: laws that hold for any scores, and three in a row."""
 
 from itertools import combinations
 
@@ -9,7 +9,13 @@ from hypothesis import strategies as st
 from scipy import stats
 from scipy.special import stdtr
 
-from results.statistics.architecture import Place, architecture_difference, places, summary, table_variances
+from results.statistics.architecture import (
+    NO_JOINT_INTERVAL,
+    architecture_difference,
+    rank_models,
+    summary,
+    table_variances,
+)
 from results.statistics.significance import Array, holm, sign_flip_columns
 from tests.results.statistics.simulated import simulated
 
@@ -29,9 +35,9 @@ def drawn(seed: int, models: int, seeds: int, spread: float = 3.0) -> list[Array
 @given(DRAWS, MODELS, SEEDS)
 def test_identical_models_share_their_place(seed: int, models: int, seeds: int) -> None:
     table = drawn(seed, models, seeds)
-    found = places([*table, table[0]])[1]
+    found = rank_models([*table, table[0]]).ranks
     assert found[0] == found[-1]
-    assert found[0].best != found[0].worst
+    assert found[0][0] != found[0][1]
 
 
 @settings(max_examples=30)
@@ -39,15 +45,15 @@ def test_identical_models_share_their_place(seed: int, models: int, seeds: int) 
 def test_a_model_better_on_every_image_and_seed_is_alone(seed: int, models: int, seeds: int) -> None:
     table = drawn(seed, models, seeds)
     winner = np.max([scores.max(axis=0) for scores in table], axis=0) + np.linspace(1e4, 1.0001e4, seeds)[:, None]
-    found = places([*table, winner])[1]
-    assert found[-1] == Place(1, 1)
-    assert all(place.best >= 2 for place in found[:-1])
+    found = rank_models([*table, winner]).ranks
+    assert found[-1] == (1, 1)
+    assert all(best >= 2 for best, _ in found[:-1])
 
 
 def test_three_in_a_row_overlap_where_only_the_ends_differ() -> None:
     base = drawn(1, 3, 4, spread=0)
     step = next(step for step in np.linspace(0, 100, 400) if _ends_alone([base[0] + 2 * step, base[1] + step, base[2]]))
-    assert places([base[0] + 2 * step, base[1] + step, base[2]])[1] == [Place(1, 2), Place(1, 3), Place(2, 3)]
+    assert rank_models([base[0] + 2 * step, base[1] + step, base[2]]).ranks == [(1, 2), (1, 3), (2, 3)]
 
 
 @settings(max_examples=30)
@@ -55,8 +61,8 @@ def test_three_in_a_row_overlap_where_only_the_ends_differ() -> None:
 def test_a_place_holds_the_rank_of_the_mean(seed: int, models: int, seeds: int) -> None:
     table = drawn(seed, models, seeds, spread=20)
     means = [scores.mean() for scores in table]
-    for mean, place in zip(means, places(table)[1], strict=True):
-        assert place.best <= 1 + sum(other > mean for other in means) <= place.worst
+    for mean, (best, worst) in zip(means, rank_models(table).ranks, strict=True):
+        assert best <= 1 + sum(other > mean for other in means) <= worst
 
 
 @settings(max_examples=30)
@@ -65,26 +71,26 @@ def test_the_order_of_the_table_changes_nothing(seed: int, models: int, seeds: i
     table = drawn(seed, models, seeds, spread=20)
     order = list(range(models))
     random.shuffle(order)  # type: ignore[attr-defined]
-    found, moved = places(table)[1], places([table[index] for index in order])[1]
+    found, moved = rank_models(table).ranks, rank_models([table[index] for index in order]).ranks
     assert [found[index] for index in order] == moved
 
 
 def test_the_correction_is_holms_over_all_pairs() -> None:
     table = drawn(3, 4, 4, spread=10)
-    pairs = places(table).pairs
+    pairs = rank_models(table).pairs
     gaps, errors = (np.array([getattr(pair, name) for pair in pairs]) for name in ("difference", "error"))
     alone = [architecture_difference(*pair) for pair in combinations(table, 2)]
     assert gaps == pytest.approx([pair.estimate.value for pair in alone])
     assert np.all(errors >= [0.999 * (pair.error or 0.0) for pair in alone]), "variances are borrowed upwards only"
     own = holm([float(p) for p in 2 * stdtr([pair.degrees for pair in pairs], -np.abs(gaps) / errors)])
-    assert [pair.p for pair in pairs] == pytest.approx(own)
+    assert [pair.estimate.p for pair in pairs] == pytest.approx(own)
 
 
 def test_two_models_are_placed_by_their_own_interval() -> None:
     table = drawn(3, 2, 2)
-    [pair], _, variances = places(table)
+    [pair], _, variances = rank_models(table)
     alone = architecture_difference(*table).estimate
-    assert (pair.low, pair.high, pair.p) == pytest.approx((alone.low, alone.high, alone.p))
+    assert (pair.estimate.low, pair.estimate.high, pair.estimate.p) == pytest.approx((alone.low, alone.high, alone.p))
     assert variances is None
 
 
@@ -92,13 +98,13 @@ def test_single_captions_are_placed_by_sign_flips_over_images() -> None:
     generator = np.random.default_rng(5)
     images = generator.normal(1.0, 0.5, (1, 400))
     models = [images + generator.normal(gap, 0.4, (1, 400)) for gap in (0.0, 0.005, 0.3)]
-    found = places(models)
+    found = rank_models(models)
     gaps = np.array([models[a][0] - models[b][0] for a, b in ((0, 1), (0, 2), (1, 2))])
-    assert [pair.p for pair in found.pairs] == holm(sign_flip_columns(gaps.T).tolist()), "as bench compare"
+    assert [pair.estimate.p for pair in found.pairs] == holm(sign_flip_columns(gaps.T).tolist()), "as bench compare"
     by_t = stats.ttest_1samp(gaps, 0, axis=1).confidence_interval(1 - 0.05 / 3)
-    ends = np.array([(pair.low, pair.high) for pair in found.pairs]).T
+    ends = np.array([(pair.estimate.low, pair.estimate.high) for pair in found.pairs]).T
     assert ends == pytest.approx(np.array(by_t), abs=0.01), "of so many images both tests agree"
-    assert found.places == [Place(2, 3), Place(2, 3), Place(1, 1)]
+    assert found.ranks == [(2, 3), (2, 3), (1, 1)]
     assert found.variances is None
     seeds, more_images = found.pairs[0].needed(1, 400, 0.0)
     assert seeds is None
@@ -109,17 +115,17 @@ def test_single_captions_are_placed_by_sign_flips_over_images() -> None:
 def test_six_images_decide_a_pair_but_no_table_of_three() -> None:
     better = np.arange(6.0)[None] + [[1.0, 2.0, 1.5, 3.0, 1.0, 9.0]]
     models = [better, np.arange(6.0)[None], np.arange(6.0)[None] - 1]
-    [pair] = places(models[:2]).pairs
-    assert (pair.p, pair.low, pair.high) == (2 / 64, 1.0, 9.0)
-    pairs = places(models).pairs
-    assert {pair.p for pair in pairs} == {6 / 64}
-    assert {(pair.low, pair.high) for pair in pairs} == {(-np.inf, np.inf)}
+    [pair] = rank_models(models[:2]).pairs
+    assert (pair.estimate.p, pair.estimate.low, pair.estimate.high) == (2 / 64, 1.0, 9.0)
+    pairs = rank_models(models).pairs
+    assert {pair.estimate.p for pair in pairs} == {6 / 64}
+    assert {(pair.estimate.low, pair.estimate.reason) for pair in pairs} == {(None, NO_JOINT_INTERVAL)}
     assert all(pair.needed(1, 6, 0.0)[1] is not None for pair in pairs)
 
 
 def test_a_table_of_two_seeds_borrows_nothing() -> None:
-    assert places(drawn(3, 6, 2)).variances is None
-    assert places(drawn(3, 6, 3)).variances is not None
+    assert rank_models(drawn(3, 6, 2)).variances is None
+    assert rank_models(drawn(3, 6, 3)).variances is not None
 
 
 @settings(max_examples=30)
@@ -127,42 +133,42 @@ def test_a_table_of_two_seeds_borrows_nothing() -> None:
 def test_variances_are_borrowed_upwards_only(seed: int, models: int, seeds: int) -> None:
     found = [summary(scores) for scores in drawn(seed, models, seeds)]
     between, interaction = np.array([each.between for each in found]), np.array([each.interaction for each in found])
-    lent = table_variances(between, interaction, seeds)
-    assert np.all(lent.between >= np.maximum(between, interaction))
-    assert np.all(lent.degrees >= seeds - 1)
-    assert np.all(lent.degrees <= models * (seeds - 1))
-    assert 0 <= lent.lent <= 30
-    assert table_variances(4 * between, 4 * interaction, seeds).between == pytest.approx(4 * lent.between, rel=1e-9)
+    table = table_variances(between, interaction, seeds)
+    assert np.all(table.between >= np.maximum(between, interaction))
+    assert np.all(table.degrees >= seeds - 1)
+    assert np.all(table.degrees <= models * (seeds - 1))
+    assert 0 <= table.prior_df <= 30
+    assert table_variances(4 * between, 4 * interaction, seeds).between == pytest.approx(4 * table.between, rel=1e-9)
 
 
 def test_the_table_s_variance_is_limma_s() -> None:
     """As `limma::squeezeVar` shrinks variances of two degrees of freedom each, with 30 of the table."""
-    lent = table_variances(np.array([1.0, 2.0, 4.0, 8.0]), np.zeros(4), 3)
-    # The log variances vary less than three seeds of equal models would have them vary: all that may be lent is.
-    assert lent.lent == pytest.approx(30)
+    table = table_variances(np.array([1.0, 2.0, 4.0, 8.0]), np.zeros(4), 3)
+    # The log variances vary less than three seeds of equal models would have them vary: the prior has most degrees.
+    assert table.prior_df == pytest.approx(30)
     logs = np.log([1, 2, 4, 8]) + np.euler_gamma  # digamma(1) = -gamma, log(1) = 0
     common = np.exp(logs.mean() + 2.674343 - np.log(15))  # digamma(15)
     shrunk = (30 * common + 2 * np.array([1, 2, 4, 8])) / 32
-    assert lent.between == pytest.approx(np.maximum(shrunk, [1, 2, 4, 8]), rel=1e-5)
-    assert lent.degrees == pytest.approx([8] * 4), "no more than all models have together"
+    assert table.between == pytest.approx(np.maximum(shrunk, [1, 2, 4, 8]), rel=1e-5)
+    assert table.degrees == pytest.approx([8] * 4), "no more than all models have together"
 
 
 def test_widely_unequal_deviations_lend_no_degrees_of_freedom() -> None:
-    lent = table_variances(np.array([1.0, 1.1, 0.9, 400.0, 410.0, 395.0]), np.zeros(6), 5)
-    assert lent.p < 1e-6
-    assert lent.degrees == pytest.approx([4] * 6)
+    table = table_variances(np.array([1.0, 1.1, 0.9, 400.0, 410.0, 395.0]), np.zeros(6), 5)
+    assert table.bartlett_p < 1e-6
+    assert table.degrees == pytest.approx([4] * 6)
 
 
 def test_what_is_lent_fades_where_deviations_differ_more_than_chance_has_them_differ() -> None:
     of_table = [
         table_variances(np.array([1.0, 1.0, 1.0, 1.0, 1.0, spread]), np.zeros(6), 5) for spread in (9, 10, 12, 20)
     ]
-    assert [found.p < 0.05 for found in of_table] == [False, True, True, True]
-    lent = [float(found.lent) for found in of_table]
-    assert lent == sorted(lent, reverse=True)
+    assert [found.bartlett_p < 0.05 for found in of_table] == [False, True, True, True]
+    prior = [float(found.prior_df) for found in of_table]
+    assert prior == sorted(prior, reverse=True)
     for found in of_table[1:]:
-        assert found.degrees == pytest.approx([4 + found.lent] * 6)
-        assert 0 < found.lent < 30 * found.p / 0.05
+        assert found.degrees == pytest.approx([4 + found.prior_df] * 6)
+        assert 0 < found.prior_df < 30 * found.bartlett_p / 0.05
 
 
 @pytest.mark.parametrize(
@@ -180,7 +186,7 @@ def test_equal_models_are_seldom_told_apart(seeds: int, deviations: tuple[float,
     trials = 150
     table = simulated(np.random.default_rng(5), trials, [seeds] * 8, [*deviations] * 4)
     wrong = [
-        any(place != Place(1, 8) for place in places([each[trial] for each in table]).places) for trial in range(trials)
+        any(ranks != (1, 8) for ranks in rank_models([each[trial] for each in table]).ranks) for trial in range(trials)
     ]
     assert sum(wrong) <= at_most * trials
 
@@ -194,7 +200,7 @@ def test_three_seeds_of_a_table_tell_what_three_seeds_of_two_models_do_not() -> 
             scores[0] + 10 * number
             for number, scores in enumerate(simulated(generator, 1, [3] * 10, [5.0] * 10, images=600))
         ]
-        told += sum(pair.better is False for pair in places(table).pairs)
+        told += sum(pair.better is False for pair in rank_models(table).pairs)
         alone += sum((architecture_difference(*pair).estimate.p or 1) < 0.05 / 45 for pair in combinations(table, 2))
     assert told > 1.4 * alone
 
@@ -202,11 +208,11 @@ def test_three_seeds_of_a_table_tell_what_three_seeds_of_two_models_do_not() -> 
 @settings(max_examples=30)
 @given(DRAWS, st.integers(3, 6), st.integers(3, 5))
 def test_what_would_tell_is_more_than_there_is(seed: int, models: int, seeds: int) -> None:
-    for pair in places(drawn(seed, models, seeds)).pairs:
+    for pair in rank_models(drawn(seed, models, seeds)).pairs:
         needed = pair.needed(seeds, 50, margin=1.0)
         if pair.better is None and not pair.same_within(1.0):
             assert all(count is None or count >= own for count, own in zip(needed, (2, 50), strict=True))
 
 
 def _ends_alone(table: list[Array]) -> bool:
-    return [pair.better for pair in places(table).pairs] == [None, True, None]
+    return [pair.better for pair in rank_models(table).pairs] == [None, True, None]
