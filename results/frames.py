@@ -396,7 +396,7 @@ def _identity(number: int, group: Group, row: Row, runs: Sequence[Run]) -> dict[
         "runs": " ".join(row.keys),
         "pretraining": row.pretraining and ("; ".join(row.pretraining.data_sets) or "not documented"),
         "outdated": row.outdated,
-        "elsewhere": row.elsewhere,
+        "elsewhere": row.other_hardware,
         "plugins": ", ".join(row.plugins) or None,
         "other_machines": "; ".join(dict.fromkeys(other.said for other in row.other_machines.values())) or None,
         "fingerprint": group.fingerprint,

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from reports.tables.columns import Titled, absent_levels, leaderboards, more_metrics, people
 from reports.tables.contents import Contents
-from reports.tables.ladder import ladder_table
+from reports.tables.ladder import budget_table
 from reports.tables.table import Table, differences
 from reports.tables.verdict import Pairs, no_places, pair_table, verdict
 from results.runs.leaderboard import Group
@@ -60,8 +60,8 @@ def boards(contents: Contents) -> list[Board]:
             small.setdefault(place, []).append(group)
             continue
         [table], absent = leaderboards([group], contents.runs, contents.facets)
-        ladder = ladder_table(group, contents.groups, contents.facets)
-        beside = (ladder, more_metrics([group], contents.facets), people(group, contents.facets))
+        budgets = budget_table(group, contents.groups, contents.facets)
+        beside = (budgets, more_metrics([group], contents.facets), people(group, contents.facets))
         found.append(
             Board(
                 *(f"group-{len(found) + 1}", contents.title(group), group.dataset, group.metric, table),

@@ -1,4 +1,4 @@
-"""The ladder of budgets: scores and places after ever longer trainings, and which models overtake which."""
+"""Tables of budgets: scores and places after ever longer trainings, and which models overtake which."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -15,39 +15,40 @@ _NAMED = 6
 _Key = tuple[str, object]
 
 
-def ladder_table(group: Group, groups: Sequence[Group], facets: Mapping[str, Mapping[str, str]]) -> Titled | None:
+def budget_table(group: Group, groups: Sequence[Group], facets: Mapping[str, Mapping[str, str]]) -> Titled | None:
     """The places of a group's models under every budget; None unless it is the one that was trained longest."""
-    rungs = [each for each in groups if each.rows and each.ladder == group.ladder and each.split == group.split]
-    rungs.sort(key=lambda rung: rung.budget)
-    if len(rungs) < 2 or rungs[-1] is not group:
+    series = group.budget_series, group.split
+    budgets = [other for other in groups if other.rows and (other.budget_series, other.split) == series]
+    budgets.sort(key=lambda other: other.budget)
+    if len(budgets) < 2 or budgets[-1] is not group:
         return None
     seeds: dict[_Key, list[tuple[int, ...]]] = {}
-    for row in (row for rung in rungs for row in rung.rows):
+    for row in (row for of_budget in budgets for row in of_budget.rows):
         seeds.setdefault(_key(row), []).append(row.seeds)
     common = {key: tuple(sorted(set.intersection(*map(set, of)))) for key, of in seeds.items()}
     fewer = {key for key, of in seeds.items() if len(set(of)) > 1}
-    alike = len(fewer) > 1 and len(set(common.values())) == 1
-    columns = [column for rung in rungs for column in _columns(rung, common, fewer, alike)]
-    gains = {_key(row): row.gain.difference for row in rungs[-2].rows if row.gain}
+    same_seeds = len(fewer) > 1 and len(set(common.values())) == 1
+    columns = [column for of_budget in budgets for column in _columns(of_budget, common, fewer, same_seeds)]
+    gains = {_key(row): row.gain.difference for row in budgets[-2].rows if row.gain}
 
     def gain(row: Row, _: Group) -> Cell:
         found = gains.get(_key(row))
         return Cell("") if found is None else Cell(f"{100 * found:+.1f}", found)
 
-    meaning = f"what {updates(rungs[-1])} updates gave over {updates(rungs[-2])}, in points"
+    meaning = f"what {updates(budgets[-1])} updates gave over {updates(budgets[-2])}, in points"
     columns.append(Column("Gain", gain, meaning, "Gain"))
-    longest = {_key(row): (row, rung) for rung in rungs for row in rung.rows}
-    ordered = sorted(longest.values(), key=lambda found: (-found[1].budget, -(found[0].mean(found[1].metric) or 0.0)))
-    lines = tuple(line_of(row, rung, columns, facets, badged=False) for row, rung in ordered)
-    sentences = (*_held(rungs), *_changes(rungs))
-    note = f"{group.metric} and places after ever longer trainings: {', '.join(map(updates, rungs))} updates."
-    if alike and (which := next(iter(common.values()))):
+    longest = {_key(row): (row, of_budget) for of_budget in budgets for row in of_budget.rows}
+    ordered = sorted(longest.values(), key=lambda pair: (-pair[1].budget, -(pair[0].mean(pair[1].metric) or 0.0)))
+    lines = tuple(line_of(row, of_budget, columns, facets, badged=False) for row, of_budget in ordered)
+    sentences = (*_held(budgets), *_changes(budgets))
+    note = f"{group.metric} and places after ever longer trainings: {', '.join(map(updates, budgets))} updates."
+    if same_seeds and (which := next(iter(common.values()))):
         note += f" Scores are of {_seeds(which)} alone, which all have under every budget."
     return Titled("By budget of training", note, Table(tuple(columns), lines, sentences=sentences))
 
 
 def _key(row: Row) -> _Key:
-    return row.model, row.ladder
+    return row.model, row.budget_series
 
 
 def updates(group: Group) -> str:
@@ -59,33 +60,33 @@ def _seeds(common: Sequence[int]) -> str:
 
 
 def _columns(
-    rung: Group, common: Mapping[_Key, tuple[int, ...]], fewer: Collection[_Key], alike: bool
+    group: Group, common: Mapping[_Key, tuple[int, ...]], fewer: Collection[_Key], same_seeds: bool
 ) -> tuple[Column, Column]:
-    """Score and place after a rung's updates; scores are over the `common` seeds; `fewer` have others, too.
+    """Score and place after a group's updates; scores are over the `common` seeds; `fewer` have others, too.
 
-    Cells tell which, unless it is `alike` for every model.
+    Cells tell which, unless they are the `same_seeds` for every model.
     """
-    rows = {_key(row): row for row in rung.rows}
+    rows = {_key(row): row for row in group.rows}
 
     def score(row: Row, _: Group) -> Cell:
         found, which = rows.get(_key(row)), common[_key(row)]
         if found is None:
             return Cell("")
         if _key(row) not in fewer:
-            return replace(score_cell(found.scores.get(rung.metric)), spread="", note=_at_chance(found))
+            return replace(score_cell(found.scores.get(group.metric)), spread="", note=_at_chance(found))
         if not which or not found.by_seed.keys() >= set(which):
             return noted(DASH, f"{row.model} has no seed under every budget, so that its scores do not compare")
         mean = fmean(found.by_seed[seed] for seed in which)
-        of = "" if alike else f"{row.model} has {_seeds(which)} under every budget: scores are of these alone"
+        of = "" if same_seeds else f"{row.model} has {_seeds(which)} under every budget: scores are of these alone"
         return Cell(percent(mean), mean, note="; ".join(filter(None, (of, _at_chance(found)))))
 
     def place(row: Row, _: Group) -> Cell:
         found = rows.get(_key(row))
-        return Cell("") if found is None else rank_cell(found.ranks.get(rung.metric))
+        return Cell("") if found is None else rank_cell(found.ranks.get(group.metric))
 
-    many = updates(rung)
+    many = updates(group)
     return (
-        Column(f"After {many}", score, f"{rung.metric} after {many} updates, times 100", many),
+        Column(f"After {many}", score, f"{group.metric} after {many} updates, times 100", many),
         Column(f"Place after {many}", place, f"places after {many} updates", "Place", descending=False, key=PLACE),
     )
 
@@ -94,21 +95,21 @@ def _at_chance(row: Row) -> str:
     return AT_CHANCE if row.training_end == "at chance" else ""
 
 
-def _held(rungs: Sequence[Group]) -> list[str]:
+def _held(budgets: Sequence[Group]) -> list[str]:
     """How many pairs every budget tells, and in one direction; nothing where no pair is compared under all."""
-    verdicts = [_verdicts(rung) for rung in rungs]
+    verdicts = [_verdicts(group) for group in budgets]
     pairs = set.intersection(*map(set, verdicts))
     held = sum(all(each[pair] == "better" for each in verdicts) for pair in pairs)
     return [f"Every budget tells {held} of {len(pairs) // 2} pairs, and in the same direction."] if pairs else []
 
 
-def _changes(rungs: Sequence[Group]) -> list[str]:
+def _changes(budgets: Sequence[Group]) -> list[str]:
     """What each budget turns of what shorter ones told, and what it does not tell of what the one before did."""
     said: list[str] = []
     told: dict[tuple[_Key, _Key], str] = {}
     before = ""
-    for rung in rungs:
-        after, found, turned = updates(rung), _verdicts(rung), dict[str, list[str]]()
+    for group in budgets:
+        after, found, turned = updates(group), _verdicts(group), dict[str, list[str]]()
         lost = [
             f"{one[0]} over {other[0]}"
             for (one, other), many in told.items()
@@ -126,12 +127,12 @@ def _changes(rungs: Sequence[Group]) -> list[str]:
     return said
 
 
-def _verdicts(rung: Group) -> dict[tuple[_Key, _Key], str]:
-    """Of each pair of rows, either way round, what the rung says of the first."""
-    compared = rung.comparisons
+def _verdicts(group: Group) -> dict[tuple[_Key, _Key], str]:
+    """Of each pair of rows, either way round, what the group says of the first."""
+    compared = group.comparisons
     pairs = permutations(compared.rows, 2) if compared else ()
     return {
-        (_key(rung.rows[first]), _key(rung.rows[second])): found[1]
+        (_key(group.rows[first]), _key(group.rows[second])): found[1]
         for first, second in pairs
         if compared and (found := compared.between(first, second))
     }

@@ -179,7 +179,8 @@ def badges(row: Row, group: Group) -> tuple[Badge, ...]:
         seen = replace(seen, sentence=f"{seen.sentence} A card says it (--cards).")
     found = (seen, learning_label(row))
     outdated = Badge("older code", f"Not made by the newest code: {row.outdated}.") if row.outdated else None
-    elsewhere = Badge("made elsewhere", f"Computed on {row.elsewhere}, unlike most rows.") if row.elsewhere else None
+    hardware = row.other_hardware
+    elsewhere = Badge("made elsewhere", f"Computed on {hardware}, unlike most rows.") if hardware else None
     names = ", ".join(row.plugins)
     beside = Badge("plug-in", f"Made beside --plugin {names}, whose code may change any score.") if names else None
     why = f"It has the preset's sizes, not as many parameters as the others: {row.unmatched}."

@@ -12,7 +12,7 @@ from reports.tables.boards import separated_by, signature_text
 from reports.tables.columns import PLACE, Titled, leaderboards, people
 from reports.tables.contents import Contents
 from reports.tables.facts import contamination
-from reports.tables.ladder import ladder_table
+from reports.tables.ladder import budget_table
 from reports.tables.numbers import DASH
 from reports.tables.table import Cell, Line, Table, letters
 from reports.tables.verdict import as_given_note, part_of_split_note, verdict
@@ -107,7 +107,7 @@ def _named(table: Table, column: str) -> list[int]:
 
 
 def _beside(group: Group, contents: Contents) -> dict[str, Titled]:
-    found = {"budgets": ladder_table(group, contents.groups, {}), "people": people(group, contents.facets)}
+    found = {"budgets": budget_table(group, contents.groups, {}), "people": people(group, contents.facets)}
     return {name: replace(each, table=_chosen(each.table, (ALL,))) for name, each in found.items() if each}
 
 
@@ -240,7 +240,9 @@ def _row(row: Row, group: Group, contents: Contents) -> dict[str, Any]:
     for name, value in asdict(replace(row, ranks={})).items():
         if name == "ranks":
             content["standings"] = {metric: _rank_content(rank, metric, group) for metric, rank in row.ranks.items()}
-        elif name != "ladder":
+        elif name == "other_hardware":
+            content["elsewhere"] = value
+        elif name != "budget_series":
             content[name] = value
     return {**content, "contamination": seen and asdict(seen), "published": published}
 

@@ -9,7 +9,7 @@ from rich.text import Text
 from reports.tables.boards import separated_by
 from reports.tables.columns import INTERVAL, PLACE, SHORT, absent_levels, leaderboards, more_metrics, people
 from reports.tables.facts import NOT_STATED
-from reports.tables.ladder import ladder_table
+from reports.tables.ladder import budget_table
 from reports.tables.numbers import DASH, percent
 from reports.tables.printed import source
 from reports.tables.scene_facts import what_is_wrong
@@ -105,8 +105,8 @@ def _print_group(
     _say_once((room, absent_levels(group)), once, console)
     if group.separating:
         _say(f"Not comparable with this split's other tables; here {separated_by(group)}", console, "yellow")
-    ladder = ladder_table(group, groups, {})
-    for beside in (ladder, what_is_wrong(group, {}), more_metrics([group], {}), people(group, {})):
+    budgets = budget_table(group, groups, {})
+    for beside in (budgets, what_is_wrong(group, {}), more_metrics([group], {}), people(group, {})):
         if beside:
             console.print()
             _say(f"{beside.title}, {group.name}", console, "bold")

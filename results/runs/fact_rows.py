@@ -68,11 +68,13 @@ def fact_table(store: Store, group: Group, runs: Mapping[str, Run]) -> FactTable
         return replace(row, facts=facts)
 
     influences: dict[str, Array] = {}
-    ranked, beside = (
+    ranked, references = (
         tuple(with_intervals(row) for row in rows if row.keys[0] in of_rows) for rows in (group.rows, group.references)
     )
     images = {domain: int(among.sum()) for domain, among in members.items()}
-    return FactTable(replace(group, rows=ranked, references=beside), _leading(ranked, influences), influences, images)
+    return FactTable(
+        replace(group, rows=ranked, references=references), _leading(ranked, influences), influences, images
+    )
 
 
 def _leading(rows: Sequence[Row], influences: Mapping[str, Array]) -> dict[str, frozenset[str]]:

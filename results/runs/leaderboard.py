@@ -9,7 +9,15 @@ from results.errors import StoreError
 from results.records import CodeRecord, Quantity, Role, without_code
 from results.runs.reading import FINISHED, image_scores, read_runs
 from results.runs.run import NO_PART, SYSTEMS, Run, StoredPretraining
-from results.runs.spreads import OtherMachine, Phase, Spread, machines_of_most, made_elsewhere, row_costs, spreads
+from results.runs.spreads import (
+    OtherMachine,
+    Phase,
+    Spread,
+    majority_machine,
+    row_costs,
+    rows_on_other_hardware,
+    spreads,
+)
 from results.runs.standings import (
     Comparisons,
     Gain,
@@ -44,9 +52,9 @@ class Row:
     says where not. `stated` are costs that a system's card states, of a training on `stated_hardware`. `differs` names
     what sets the row apart, configuration or signature fields to values (None: has no such field): from rows of the
     same model, or of a reference from the group's signature. `ranks` has those by metric, none for references;
-    `learning` by seed how training ended, `by_seed` the metric that sorts. `outdated`, `elsewhere` and `unmatched` say
-    why the row is not of the newest code, not computed as most rows, not as large as the others. `ladder` is equal for
-    rows that differ in the budget alone.
+    `learning` by seed how training ended, `by_seed` the metric that sorts. `outdated`, `other_hardware` and `unmatched`
+    say why the row is not of the newest code, not computed as most rows, not as large as the others. `budget_series` is
+    equal for rows that differ in the budget alone.
     """
 
     model: str
@@ -63,7 +71,7 @@ class Row:
     learning: dict[int, Learning] = field(default_factory=dict)
     by_seed: dict[int, float] = field(default_factory=dict)
     outdated: str | None = None
-    elsewhere: str | None = None
+    other_hardware: str | None = None
     plugins: tuple[str, ...] = ()
     unmatched: str = ""
     members: int = 1
@@ -72,7 +80,7 @@ class Row:
     held_out: dict[str, Spread] = field(default_factory=dict)
     more: dict[str, Spread] = field(default_factory=dict)
     facts: dict[str, dict[str, Spread]] = field(default_factory=dict)
-    ladder: object = None
+    budget_series: object = None
     stated: dict[str, Quantity] = field(default_factory=dict)
     stated_hardware: str = ""
 
@@ -102,8 +110,8 @@ class Group:
     `rows` are sorted by mean `metric`, best first, those without one last; `references` may differ in the signature and
     are never ranked. `separating` names the fields that differ between this group and others of the same data set name
     and split. Without `rows` it has references only, and no signature. `comparisons` are what places on `metric` come
-    from. `budget` is how many times the preset's epochs its rows were trained for; `ladder` is equal for groups that
-    differ in nothing else.
+    from. `budget` is how many times the preset's epochs its rows were trained for; `budget_series` is equal for
+    groups that differ in nothing else.
     """
 
     dataset: str
@@ -116,7 +124,7 @@ class Group:
     separating: tuple[str, ...] = ()
     comparisons: Comparisons | None = None
     budget: int = 1
-    ladder: object = None
+    budget_series: object = None
     metric: str = RANKING_METRIC
 
     @property
@@ -155,13 +163,13 @@ class Group:
 class _Context:
     """What all groups share: the metric that sorts, images' scores by metric, and how rows are judged.
 
-    `longer` has runs by all but the budget, by that, and by model; `older` says by key why a run is outdated.
+    `budget_series` has runs by all but the budget, by that, and by model; `older` says by key why a run is outdated.
     """
 
     metric: str
     scored: Scored
     options: RankingOptions
-    longer: Mapping[object, Mapping[int, Mapping[object, Sequence[Run]]]]
+    budget_series: Mapping[object, Mapping[int, Mapping[object, Sequence[Run]]]]
     older: Mapping[str, str]
 
 
@@ -188,29 +196,29 @@ def leaderboard(
     if runs and metric not in metrics:
         raise StoreError(f"no run has a score of {metric!r}", f"choose of {', '.join(metrics)}")
     ranked: dict[tuple[object, str], list[Run]] = {}
-    beside: dict[tuple[str, str], list[Run]] = {}
+    references: dict[tuple[str, str], list[Run]] = {}
     for run in runs:
         for split in run.scores:
             if run.role == "model":
                 ranked.setdefault((run.comparable, split), []).append(run)
             else:
-                beside.setdefault((run.fingerprint, split), []).append(run)
+                references.setdefault((run.fingerprint, split), []).append(run)
 
-    longer: dict[object, dict[int, dict[object, list[Run]]]] = {}
+    budget_series: dict[object, dict[int, dict[object, list[Run]]]] = {}
     of_split: dict[tuple[str, str], list[Run]] = {}
     for (_, split), members in ranked.items():
         of_split.setdefault((members[0].fingerprint, split), []).extend(members)
         for run in members:
-            rungs = longer.setdefault((run.ladder, split), {})
-            rungs.setdefault(run.budget, {}).setdefault(_whatever_the_schedule(run), []).append(run)
-    context = _Context(metric, scored, options, longer, outdated(runs))
-    groups = [_group(members, split, beside, of_split, context) for (_, split), members in ranked.items()]
+            budgets = budget_series.setdefault((run.budget_series, split), {})
+            budgets.setdefault(run.budget, {}).setdefault(_whatever_the_schedule(run), []).append(run)
+    context = _Context(metric, scored, options, budget_series, outdated(runs))
+    groups = [_group(members, split, references, of_split, context) for (_, split), members in ranked.items()]
     accompanied = {(group.fingerprint, group.split) for group in groups}
-    for (fingerprint, split), alone in beside.items():
+    for (fingerprint, split), alone in references.items():
         if (fingerprint, split) not in accompanied:
-            found = _references(_newest(alone, {}), split, {}, context)
-            place = alone[0].dataset, fingerprint, split, alone[0].track
-            groups.append(Group(*place, references=found, metric=metric))
+            rows = _references(_newest(alone, {}), split, {}, context)
+            conditions = alone[0].dataset, fingerprint, split, alone[0].track
+            groups.append(Group(*conditions, references=rows, metric=metric))
     for number, group in enumerate(groups):
         rivals = [other for other in groups if (other.dataset, other.split) == (group.dataset, group.split)]
         fields = [other.fields_beside(group) for other in rivals]
@@ -224,17 +232,17 @@ def _whatever_the_schedule(run: Run) -> object:
 
 def _gain(runs: Sequence[Run], split: str, margin: float, context: _Context) -> Gain | None:
     """What the next larger budget gives the model of these runs, on the seeds that both have; all are scored."""
-    rungs = context.longer.get((runs[0].ladder, split), {})
-    for budget in sorted(each for each in rungs if each > runs[0].budget):
-        longer = rungs[budget].get(_whatever_the_schedule(runs[0]), ())
-        seeds = {run.seed for run in runs} & {run.seed for run in longer}
-        own, more = (
-            _values([run for run in side if run.seed in seeds], split, context.metric) for side in (runs, longer)
+    budgets = context.budget_series.get((runs[0].budget_series, split), {})
+    for next_budget in sorted(budget for budget in budgets if budget > runs[0].budget):
+        longer_runs = budgets[next_budget].get(_whatever_the_schedule(runs[0]), ())
+        seeds = {run.seed for run in runs} & {run.seed for run in longer_runs}
+        scores, longer_scores = (
+            _values([run for run in side if run.seed in seeds], split, context.metric) for side in (runs, longer_runs)
         )
-        if not seeds or not len(own) == len(more) >= len(seeds):
+        if not seeds or not len(scores) == len(longer_scores) >= len(seeds):
             continue
-        times, gap = budget / runs[0].budget, fmean(more.values()) - fmean(own.values())
-        return Gain(budget, times, gap, finished=times >= 2 and gap <= margin)
+        times, gap = next_budget / runs[0].budget, fmean(longer_scores.values()) - fmean(scores.values())
+        return Gain(next_budget, times, gap, finished=times >= 2 and gap <= margin)
     return None
 
 
@@ -273,14 +281,17 @@ def _independent(runs: Sequence[Run]) -> list[Run]:
 def _group(
     members: Sequence[Run],
     split: str,
-    beside: Mapping[tuple[str, str], Sequence[Run]],
+    all_references: Mapping[tuple[str, str], Sequence[Run]],
     of_split: Mapping[tuple[str, str], Sequence[Run]],
     context: _Context,
 ) -> Group:
-    """Of runs that may be ranked; `beside` and `of_split` are the references and all models' runs by data and split."""
+    """Of runs that may be ranked.
+
+    `all_references` and `of_split` are the references and all models' runs by data and split.
+    """
     first = members[0]
     pairs = []
-    by_row, machines = rows_of(members), machines_of_most(run.environment for run in members)
+    by_row, machines = rows_of(members), majority_machine(run.environment for run in members)
     for runs in by_row:
         rivals = [other[0].variant for other in by_row if other[0].model == runs[0].model]
         differs = _differences(runs[0].variant, rivals)
@@ -289,29 +300,40 @@ def _group(
         pairs.append((_row(runs, split, differs, context, machines), runs))
     pairs.sort(key=lambda pair: _rank(pair[0], context.metric))
     rows = [runs for _, runs in pairs]
-    references = _newest(beside.get((first.fingerprint, split), ()), first.table_conditions)
+    references = _newest(all_references.get((first.fingerprint, split), ()), first.table_conditions)
     other = rows_of(run for run in of_split[first.fingerprint, split] if run.comparable != first.comparable)
     floors = floor_rows(rows, rows_of(references), other)
-    beside_rows = _references(references, split, first.table_conditions, context)
-    human = next((row.mean(context.metric) for row in beside_rows if row.model == "human"), None)
+    reference_rows = _references(references, split, first.table_conditions, context)
+    human = next((row.mean(context.metric) for row in reference_rows if row.model == "human"), None)
     margin = margin_of(context.options, human, (row.mean(context.metric) for row, _ in pairs))
     gains = [_gain(runs, split, margin[0], context) for runs in rows]
-    seeds, elsewhere = shared_seeds(rows), made_elsewhere(rows)
-    compared_elsewhere = made_elsewhere([[run for run in runs if run.seed in seeds] or runs for runs in rows])
-    longer = {number for number, gain in enumerate(gains) if gain}
-    ranks, comparisons = rank_rows(
-        rows, floors, split, context.scored, context.metric, context.options, margin, compared_elsewhere, longer
+    seeds = shared_seeds(rows)
+    compared_on_other_hardware = rows_on_other_hardware(
+        [[run for run in runs if run.seed in seeds] or runs for runs in rows]
     )
+    trained_longer = {index for index, gain in enumerate(gains) if gain}
+    ranks, comparisons = rank_rows(
+        rows,
+        floors,
+        split,
+        context.scored,
+        context.metric,
+        context.options,
+        margin,
+        compared_on_other_hardware,
+        trained_longer,
+    )
+    other_hardware = rows_on_other_hardware(rows)
     return Group(
         *(first.dataset, first.fingerprint, split, first.table_track, first.table_signature),
         rows=tuple(
-            replace(row, ranks=of_row, elsewhere=elsewhere.get(number), gain=gain)
-            for number, ((row, _), of_row, gain) in enumerate(zip(pairs, ranks, gains, strict=True))
+            replace(row, ranks=of_row, other_hardware=other_hardware.get(index), gain=gain)
+            for index, ((row, _), of_row, gain) in enumerate(zip(pairs, ranks, gains, strict=True))
         ),
-        references=beside_rows,
+        references=reference_rows,
         comparisons=comparisons,
         budget=first.budget,
-        ladder=first.ladder,
+        budget_series=first.budget_series,
         metric=context.metric,
     )
 
@@ -330,7 +352,7 @@ def _conditions_of_system(run: Run, rows: Iterable[Sequence[Run]]) -> dict[str, 
 def _references(runs: Sequence[Run], split: str, conditions: Mapping[str, str], context: _Context) -> tuple[Row, ...]:
     """Rows of references; they differ from the `conditions` of the group, where it has any."""
     group = [conditions] if conditions else []
-    machines = machines_of_most(run.environment for run in runs)
+    machines = majority_machine(run.environment for run in runs)
     rows = []
     for row in rows_of(runs):
         differs = _differences(row[0].conditions, group)
@@ -393,7 +415,7 @@ def _row(
         },
         learning={run.seed: run.learning for run in runs if run.learning is not None},
         by_seed=_values(runs, split, context.metric),
-        ladder=_whatever_the_schedule(runs[0]),
+        budget_series=_whatever_the_schedule(runs[0]),
         stated=_stated_costs(runs[0].card),
         stated_hardware=runs[0].card.get("hardware") or "",
     )

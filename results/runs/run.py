@@ -153,7 +153,7 @@ class Run:
         return budget_of(self.config)
 
     @cached_property
-    def ladder(self) -> object:
+    def budget_series(self) -> object:
         """Equal for runs that differ in nothing but the budget: of one schedule, this many times as long."""
         name = self.signature.get("schedule", "").partition("#")[0].partition("*")[0]
         fingerprint, track, signature = self.comparable

@@ -58,14 +58,14 @@ def depends_on_machine(cost: str, unit: str) -> bool:
 
 def machine_of(environment: Mapping[str, Any], phase: Phase) -> str:
     """The device's name, else the processor's, of training or of later measurement; "" where it is not known."""
-    apart = environment.get("measurement") if phase == "measured" else None
-    return (_name(apart) if isinstance(apart, dict) else "") or _name(environment)
+    measurement = environment.get("measurement") if phase == "measured" else None
+    return (_name(measurement) if isinstance(measurement, dict) else "") or _name(environment)
 
 
-def machines_of_most(environments: Iterable[Mapping[str, Any]]) -> dict[Phase, str]:
+def majority_machine(environments: Iterable[Mapping[str, Any]]) -> dict[Phase, str]:
     """By phase, the machine of most runs; "" where none is known."""
     known, phases = list(environments), get_args(Phase)
-    return {phase: _most(filter(None, (machine_of(each, phase) for each in known))) for phase in phases}
+    return {phase: _most(filter(None, (machine_of(environment, phase) for environment in known))) for phase in phases}
 
 
 def _most(values: Iterable[str]) -> str:
@@ -84,32 +84,32 @@ def versions(environment: Mapping[str, Any]) -> dict[str, str]:
     return {name: str(known[name]) for name in _COMPUTING if known.get(name)}
 
 
-def made_elsewhere(rows: Sequence[Sequence[Run]]) -> dict[int, str]:
+def rows_on_other_hardware(rows: Sequence[Sequence[Run]]) -> dict[int, str]:
     """By row number, on what processor or by which versions a row, or some of its seeds, was computed, unlike most.
 
     Most are the rows that have the seed too, where there are others: seeds divided alike in all rows differ in none.
     """
-    made = [{run.seed: {"": _name(run.environment), **versions(run.environment)} for run in runs} for runs in rows]
+    computed = [{run.seed: {"": _name(run.environment), **versions(run.environment)} for run in runs} for runs in rows]
     most: dict[int, dict[str, str]] = {}
-    for seed in {seed for of_row in made for seed in of_row}:
-        alike = [[of_row[seed]] for of_row in made if seed in of_row]
-        beside = alike if len(alike) > 1 else [list(of_row.values()) for of_row in made]
+    for seed in {seed for by_seed in computed for seed in by_seed}:
+        of_seed = [[by_seed[seed]] for by_seed in computed if seed in by_seed]
+        compared = of_seed if len(of_seed) > 1 else [list(by_seed.values()) for by_seed in computed]
         most[seed] = {
-            what: _most(value for of_row in beside for value in {one[what] for one in of_row if what in one})
-            for what in ("", *_COMPUTING)
+            part: _most(value for of_row in compared for value in {run[part] for run in of_row if part in run})
+            for part in ("", *_COMPUTING)
         }
-    found: dict[int, str] = {}
-    for number, (runs, of_row) in enumerate(zip(rows, made, strict=True)):
+    described: dict[int, str] = {}
+    for index, (runs, by_seed) in enumerate(zip(rows, computed, strict=True)):
         others: dict[str, list[int]] = {}
-        for seed, one in of_row.items():
-            for what, value in one.items():
-                if value != most[seed][what]:
-                    others.setdefault(f"{what} {value}".strip() or "an unknown machine", []).append(seed)
+        for seed, parts in by_seed.items():
+            for part, value in parts.items():
+                if value != most[seed][part]:
+                    others.setdefault(f"{part} {value}".strip() or "an unknown machine", []).append(seed)
         if others:
-            found[number] = " and ".join(
-                said if len(seeds) == len(runs) else f"{said} ({_named(seeds)})" for said, seeds in others.items()
+            described[index] = " and ".join(
+                text if len(seeds) == len(runs) else f"{text} ({_named(seeds)})" for text, seeds in others.items()
             )
-    return found
+    return described
 
 
 def _named(seeds: Sequence[int]) -> str:

@@ -203,7 +203,7 @@ def test_a_seed_of_other_versions_is_added_only_where_somebody_says_so(
     code, said = run("blind", "--seeds", 2, "--set", "accept_mixed=true")
     assert code == 0
     mark = "numpy 2.1.3 (seed 1)"
-    assert [row.elsewhere for row in rows(workspace)] == [mark]
+    assert [row.other_hardware for row in rows(workspace)] == [mark]
     assert mark in tables_of(workspace)
     assert "blind (made elsewhere)" in said
     with Store(workspace / "bench.sqlite", read_only=True) as store:
@@ -213,7 +213,7 @@ def test_a_seed_of_other_versions_is_added_only_where_somebody_says_so(
             "\\", ""
         )
     assert run("blind", "--seeds", 2, "--reuse", "none")[0] == 0
-    assert [row.elsewhere for row in rows(workspace)] == [None]
+    assert [row.other_hardware for row in rows(workspace)] == [None]
 
 
 def test_versions_that_were_not_recorded_are_no_other_ones(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

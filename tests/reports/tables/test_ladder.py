@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from reports.tables.facts import learning_label
-from reports.tables.ladder import ladder_table
+from reports.tables.ladder import budget_table
 from results.records import Quantity
 from results.runs.leaderboard import Group, Row
 from results.runs.spreads import Spread
@@ -25,21 +25,21 @@ def placed(model: str, mean: float, best: int, worst: int, steps: float, gain: f
     )
 
 
-def rung(budget: int, rows: list[Row], verdicts: list[RowPair]) -> Group:
+def of_budget(budget: int, rows: list[Row], verdicts: list[RowPair]) -> Group:
     pairs = Comparisons("CIDEr-D", 300, (1, 2, 3), tuple(range(len(rows))), tuple(verdicts), 0.02, None, 30.0, 0.5)
-    return replace(group(*rows), budget=budget, ladder="one", comparisons=pairs)
+    return replace(group(*rows), budget=budget, budget_series="one", comparisons=pairs)
 
 
 def better(first: int, second: int) -> RowPair:
     return RowPair(first, second, Estimate(0.1, 0.01, 0.2, 0.01), "better")
 
 
-SHORT = rung(1, [placed("a", 1.0, 1, 1, 504, 0.01), placed("b", 0.8, 2, 2, 504, 0.4)], [better(0, 1)])
-LONG = rung(2, [placed("b", 1.2, 1, 1, 1008), placed("a", 1.01, 2, 2, 1008)], [better(0, 1)])
+SHORT = of_budget(1, [placed("a", 1.0, 1, 1, 504, 0.01), placed("b", 0.8, 2, 2, 504, 0.4)], [better(0, 1)])
+LONG = of_budget(2, [placed("b", 1.2, 1, 1, 1008), placed("a", 1.01, 2, 2, 1008)], [better(0, 1)])
 
 
 def test_the_longest_rung_shows_all_and_who_overtook_whom() -> None:
-    found = ladder_table(LONG, [SHORT, LONG], {})
+    found = budget_table(LONG, [SHORT, LONG], {})
     assert found is not None
     assert [column.short for column in found.table.columns] == ["504", "Place", "1,008", "Place", "Gain"]
     cells = {line.model: [cell.text for cell in line.cells] for line in found.table.lines}
@@ -52,9 +52,9 @@ def test_the_longest_rung_shows_all_and_who_overtook_whom() -> None:
 
 def test_pairs_that_every_rung_tells_alike_are_counted() -> None:
     models = [placed("c", 0.5, 3, 3, 504), *LONG.rows]
-    long = rung(2, [*LONG.rows, models[0]], [better(0, 1), better(0, 2), better(1, 2)])
-    short = rung(1, [*SHORT.rows, models[0]], [better(0, 1), better(0, 2), better(1, 2)])
-    found = ladder_table(long, [short, long], {})
+    long = of_budget(2, [*LONG.rows, models[0]], [better(0, 1), better(0, 2), better(1, 2)])
+    short = of_budget(1, [*SHORT.rows, models[0]], [better(0, 1), better(0, 2), better(1, 2)])
+    found = budget_table(long, [short, long], {})
     assert found is not None
     assert "2 of 3 pairs" in found.table.sentences[0]
 
@@ -62,8 +62,8 @@ def test_pairs_that_every_rung_tells_alike_are_counted() -> None:
 def test_scores_are_of_the_seeds_that_every_budget_has() -> None:
     short = replace(SHORT.rows[0], seeds=(1, 2), keys=("a1", "a2"), by_seed={1: 0.0, 2: 0.5})
     long = replace(LONG.rows[1], seeds=(1,), keys=("a3",), by_seed={1: 0.1})
-    rungs = [replace(SHORT, rows=(short,), comparisons=None), replace(LONG, rows=(long,), comparisons=None)]
-    found = ladder_table(rungs[1], rungs, {})
+    budgets = [replace(SHORT, rows=(short,), comparisons=None), replace(LONG, rows=(long,), comparisons=None)]
+    found = budget_table(budgets[1], budgets, {})
     assert found is not None
     [line] = found.table.lines
     assert [line.cells[at].text for at in (0, 2)] == ["0.0", "10.0"]
@@ -73,8 +73,8 @@ def test_scores_are_of_the_seeds_that_every_budget_has() -> None:
 def test_seeds_that_all_models_lack_alike_are_told_once() -> None:
     short = [replace(each, seeds=(1, 2), by_seed={1: 0.5, 2: 0.7}) for each in SHORT.rows]
     long = [replace(each, seeds=(1,), by_seed={1: 0.9}) for each in LONG.rows]
-    rungs = [replace(SHORT, rows=tuple(short), comparisons=None), replace(LONG, rows=tuple(long), comparisons=None)]
-    found = ladder_table(rungs[1], rungs, {})
+    budgets = [replace(SHORT, rows=tuple(short), comparisons=None), replace(LONG, rows=tuple(long), comparisons=None)]
+    found = budget_table(budgets[1], budgets, {})
     assert found is not None
     assert "seed 1 alone" in found.note
     assert [(line.cells[0].text, line.cells[0].note) for line in found.table.lines] == [("50.0", "")] * 2
@@ -82,10 +82,10 @@ def test_seeds_that_all_models_lack_alike_are_told_once() -> None:
 
 
 def test_one_budget_alone_and_shorter_rungs_have_no_table() -> None:
-    assert ladder_table(LONG, [LONG], {}) is None
-    assert ladder_table(SHORT, [SHORT, LONG], {}) is None
-    other = replace(LONG, ladder="another")
-    assert ladder_table(other, [SHORT, other], {}) is None
+    assert budget_table(LONG, [LONG], {}) is None
+    assert budget_table(SHORT, [SHORT, LONG], {}) is None
+    other = replace(LONG, budget_series="another")
+    assert budget_table(other, [SHORT, other], {}) is None
 
 
 @pytest.mark.parametrize(("gain", "label"), [(0.4, "still gains"), (0.01, None)])
@@ -95,18 +95,18 @@ def test_a_row_that_still_gains_is_marked(gain: float, label: str | None) -> Non
 
 
 def test_a_pair_that_turns_over_two_budgets_is_told() -> None:
-    undecided = rung(2, list(LONG.rows), [replace(better(0, 1), verdict="unknown")])
-    longest = rung(4, [placed("b", 1.3, 1, 1, 2016), placed("a", 1.0, 2, 2, 2016)], [better(0, 1)])
-    found = ladder_table(longest, [SHORT, undecided, longest], {})
+    undecided = of_budget(2, list(LONG.rows), [replace(better(0, 1), verdict="unknown")])
+    longest = of_budget(4, [placed("b", 1.3, 1, 1, 2016), placed("a", 1.0, 2, 2, 2016)], [better(0, 1)])
+    found = budget_table(longest, [SHORT, undecided, longest], {})
     assert found is not None
     assert "After 2,016 updates the other way round than after 504: b over a" in found.table.sentences[-1]
 
 
 def test_two_rows_of_one_model_stay_two_lines() -> None:
-    newer, older = (replace(LONG.rows[1], ladder=code) for code in ("newer", "older"))
+    newer, older = (replace(LONG.rows[1], budget_series=code) for code in ("newer", "older"))
     older = replace(older, scores={"CIDEr-D": Spread(0.5, 0.01, 3)})
     long = replace(LONG, rows=(newer, older), comparisons=None)
-    short = replace(SHORT, rows=(replace(SHORT.rows[0], ladder="newer"),), comparisons=None)
-    found = ladder_table(long, [short, long], {})
+    short = replace(SHORT, rows=(replace(SHORT.rows[0], budget_series="newer"),), comparisons=None)
+    found = budget_table(long, [short, long], {})
     assert found is not None
     assert [[line.cells[at].text for at in (0, 2)] for line in found.table.lines] == [["100.0", "101.0"], ["", "50.0"]]

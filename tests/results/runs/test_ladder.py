@@ -17,14 +17,14 @@ def trained(preset: str, budget: int, *changes: str) -> Run:
 
 
 @pytest.mark.parametrize("preset", SCHEDULES)
-def test_budgets_of_a_schedule_are_one_ladder(preset: str) -> None:
-    assert len({trained(preset, budget).ladder for budget in (1, 2, 3, 7, 16)}) == 1
+def test_budgets_of_a_schedule_are_one_series(preset: str) -> None:
+    assert len({trained(preset, budget).budget_series for budget in (1, 2, 3, 7, 16)}) == 1
 
 
 @pytest.mark.parametrize(
     "change",
     ["schedule.stages.0.learning_rate.peak=1e-7", "schedule.stages.0.batch_size=8", "schedule.stages.0.epochs=3"],
 )
-def test_other_settings_are_another_ladder(change: str) -> None:
-    assert trained("quick", 2).ladder != trained("quick", 2, change).ladder
-    assert trained("quick", 1).ladder != trained("quick", 2, change).ladder
+def test_other_settings_are_another_series(change: str) -> None:
+    assert trained("quick", 2).budget_series != trained("quick", 2, change).budget_series
+    assert trained("quick", 1).budget_series != trained("quick", 2, change).budget_series

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reports.tables.ladder import ladder_table
+from reports.tables.ladder import budget_table
 from results import EpochRecord, Quantity, SplitResult, Store, StoreError
 from results.runs.leaderboard import Group, Row, leaderboard
 from results.runs.spreads import Spread
@@ -250,7 +250,7 @@ def test_a_row_of_other_versions_is_marked_and_can_be_left_out(store: Store) -> 
             packages = {"torch": torch[seed]}
             finish(store, model, seed, level(1.0, 0.01 * seed), outcome={"environment": {"packages": packages}})
     (group,), (same,) = leaderboard(store), leaderboard(store, options=RankingOptions(same_machine=True))
-    assert {row.model: row.elsewhere for row in group.rows} == {"a": None, "b": None, "c": "torch 2.14"}
+    assert {row.model: row.other_hardware for row in group.rows} == {"a": None, "b": None, "c": "torch 2.14"}
     assert all(row.ranks["CIDEr-D"].best for row in group.rows)
     assert [row.ranks["CIDEr-D"].reason for row in same.rows] == [None, None, OTHER_MACHINE]
 
@@ -261,7 +261,7 @@ def test_a_row_of_mixed_seeds_is_marked_though_they_are_not_compared(store: Stor
             packages = {"numpy": numpy.get(seed, "2.4"), "timm": None}
             finish(store, model, seed, level(1.0, 0.01 * seed), outcome={"environment": {"packages": packages}})
     (group,) = leaderboard(store, options=RankingOptions(same_machine=True))
-    assert {row.model: row.elsewhere for row in group.rows} == {"a": None, "b": "numpy 2.1 (seed 3)"}
+    assert {row.model: row.other_hardware for row in group.rows} == {"a": None, "b": "numpy 2.1 (seed 3)"}
     assert all(row.ranks["CIDEr-D"].reason != OTHER_MACHINE for row in group.rows), "of the seeds that both have"
 
 
@@ -463,7 +463,7 @@ def test_a_training_with_other_settings_is_no_longer_one(store: Store, budget: i
     assert [row.gain for row in usual.rows] == [None, None]
     assert all(row.still_learning for row in usual.rows)
     assert [row.ranks["CIDEr-D"].reason for row in usual.rows] == [STILL_LEARNING, STILL_LEARNING]
-    assert all(ladder_table(group, tables, {}) is None for group in tables)
+    assert all(budget_table(group, tables, {}) is None for group in tables)
 
 
 def test_a_budget_that_is_no_double_shows_no_end(store: Store) -> None:
