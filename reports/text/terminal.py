@@ -7,9 +7,9 @@ from rich.padding import Padding
 from rich.text import Text
 
 from reports.tables.boards import separated_by
+from reports.tables.budget_table import budget_table
 from reports.tables.columns import INTERVAL, PLACE, SHORT, absent_levels, leaderboards, more_metrics, people
 from reports.tables.facts import NOT_STATED
-from reports.tables.ladder import budget_table
 from reports.tables.numbers import DASH, percent
 from reports.tables.printed import source
 from reports.tables.scene_facts import what_is_wrong

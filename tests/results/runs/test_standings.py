@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reports.tables.ladder import budget_table
+from reports.tables.budget_table import budget_table
 from results import EpochRecord, Quantity, SplitResult, Store, StoreError
 from results.runs.leaderboard import Group, Row, leaderboard
 from results.runs.spreads import Spread

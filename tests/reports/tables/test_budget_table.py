@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from reports.tables.budget_table import budget_table
 from reports.tables.facts import learning_label
-from reports.tables.ladder import budget_table
 from results.records import Quantity
 from results.runs.leaderboard import Group, Row
 from results.runs.spreads import Spread
