@@ -8,7 +8,7 @@ from typing import Any
 from reports.html.gallery import LONG_CAPTION, GalleryPage, pieces, stems
 from reports.html.rendering import model_page
 from reports.tables import numbers
-from reports.tables.boards import apart
+from reports.tables.boards import separating_fields
 from reports.tables.columns import cost_list, rank_cell, score_cell
 from reports.tables.contents import Contents
 from reports.tables.facts import Deviations, ModelFacts, card, deviations, objective
@@ -139,7 +139,7 @@ def _result(row: Row, group: Group, contents: Contents, examples: Mapping[tuple[
     shown = {name: {metric: of[metric] for metric in scores if metric in of} for name, of in row.domains.items()}
     return Result(
         title=contents.title(group),
-        conditions=", ".join(filter(None, (apart(group), differences(row.differs)))),
+        conditions=", ".join(filter(None, (separating_fields(group), differences(row.differs)))),
         place=_place(row, group),
         table=score_table({"overall": scores} | shown),
         examples=examples.get((group.fingerprint, group.split), {}).get(row.keys[0], ()),

@@ -7,7 +7,7 @@ from typing import Any
 
 from reports.html.plots import Plot, Series
 from reports.tables import numbers
-from reports.tables.boards import Board, apart, signature_text
+from reports.tables.boards import Board, separating_fields, signature_text
 from reports.tables.columns import NOISY, Facets, by_domain, cost_column
 from reports.tables.contents import ONE_MODEL, Contents
 from reports.tables.fields import FIELDS, METRICS, ROLES
@@ -43,12 +43,12 @@ Part = tuple[str, str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Plots with their legend, tables by title, and by model the counted parts; `apart` separates it from others."""
+    """Plots with their legend, tables by title, and by model the counted parts; and what separates it from others."""
 
     id: str
     title: str
     track: str
-    apart: str
+    separating_fields: str
     tables: Mapping[str, Table]
     legend: Sequence[Series] = ()
     plots: Sequence[Plot] = ()
@@ -119,7 +119,7 @@ def domain_sections(contents: Contents, counts: Mapping[tuple[str, str], Mapping
                 tables[name] = Table((), (), sentences=(f"No row has {name}: {'; '.join(reasons)}.",))
         if tables:
             id = f"domains-{len(found) + 1}"
-            found.append(Section(id, contents.title(group), group.track, apart(group), tables))
+            found.append(Section(id, contents.title(group), group.track, separating_fields(group), tables))
     return found
 
 
@@ -133,7 +133,7 @@ def cost_sections(contents: Contents) -> list[Section]:
         if tables := cost_tables(group, contents.facets):
             counted = ((row.model, counted_parts(contents.runs[row.keys[0]].operators)) for row in group.rows)
             parts = [(model, of) for model, of in counted if of]
-            place = f"costs-{number}", group.dataset, group.track, apart(group)
+            place = f"costs-{number}", group.dataset, group.track, separating_fields(group)
             found.append(Section(*place, tables, operators=parts))
     return found
 

@@ -7,7 +7,7 @@ from statistics import fmean
 from reports.html.plots import Plot, Series, legend, line_plot, trade_off_plot
 from reports.html.sections import Section
 from reports.tables import numbers
-from reports.tables.boards import apart, in_order
+from reports.tables.boards import in_order, separating_fields
 from reports.tables.columns import cost_cell, is_noise, is_of_other_machine, score_column
 from reports.tables.contents import Contents
 from reports.tables.numbers import DASH, percent
@@ -77,7 +77,7 @@ def trade_off_sections(contents: Contents, colour: Mapping[str, int]) -> list[Se
             learning = {row.model for row in group.rows if row.still_learning}
             found.append(
                 Section(
-                    *(f"trade-offs-{len(found) + 1}", contents.title(group), group.track, apart(group)),
+                    *(f"trade-offs-{len(found) + 1}", contents.title(group), group.track, separating_fields(group)),
                     legend=legend(names, [row.model for row in group.rows], colour, learning),
                     plots=plots,
                     tables={"": _table(group, axes, costs, best, contents)},

@@ -20,8 +20,8 @@ Separation = tuple[str, str, tuple[str, ...]]
 class Board:
     """One table of the leaderboard, of one group; or of several of few rows, and then without a `signature`.
 
-    `remarks` say which columns are empty in every row, and which levels are still to be measured. `beside` are tables
-    of further scores.
+    `remarks` say which columns are empty in every row, and which levels are still to be measured. `further_tables` are
+    those of further scores.
     """
 
     id: str
@@ -30,7 +30,7 @@ class Board:
     metric: str
     table: Table
     remarks: tuple[str, ...]
-    beside: tuple[Titled, ...]
+    further_tables: tuple[Titled, ...]
     groups: int = 1
     track: str = ""
     images: int | None = None
@@ -40,7 +40,7 @@ class Board:
     signature: str = ""
 
     @property
-    def apart(self) -> str:
+    def separating_fields(self) -> str:
         return ", ".join(f"{field}: {own}" for field, own, _ in self.separations)
 
     @property
@@ -61,12 +61,12 @@ def boards(contents: Contents) -> list[Board]:
             continue
         [table], absent = leaderboards([group], contents.runs, contents.facets)
         budgets = budget_table(group, contents.groups, contents.facets)
-        beside = (budgets, more_metrics([group], contents.facets), people(group, contents.facets))
+        further_tables = (budgets, more_metrics([group], contents.facets), people(group, contents.facets))
         found.append(
             Board(
                 *(f"group-{len(found) + 1}", contents.title(group), group.dataset, group.metric, table),
                 remarks=tuple(filter(None, (absent, absent_levels(group)))),
-                beside=tuple(filter(None, beside)),
+                further_tables=tuple(filter(None, further_tables)),
                 track=group.track if group.rows else "",
                 images=contents.images.get((group.fingerprint, group.split)),
                 separations=separations(group, contents.groups),
@@ -99,7 +99,7 @@ def separated_by(group: Group, between: str = ", ") -> str:
     return between.join(f"{name}: {own}" for name, own in _separating(group).items())
 
 
-def apart(group: Group) -> str:
+def separating_fields(group: Group) -> str:
     own = in_order({name: group.signature[name] for name in group.separating if name in group.signature})
     return ", ".join(f"{name}: {value}" for name, value in own.items())
 
@@ -113,7 +113,7 @@ def in_order(fields: Mapping[str, str]) -> dict[str, str]:
 def row_labels(groups: Sequence[Group]) -> dict[str, str]:
     """By run, what distinguishes its row from others of its model: configuration, or else the group's conditions."""
     rows = [(row, group) for group in groups for row in group.rows]
-    return {key: differences(row.differs) or apart(group) for row, group in rows for key in row.keys}
+    return {key: differences(row.differs) or separating_fields(group) for row, group in rows for key in row.keys}
 
 
 def signature_text(signature: Mapping[str, str], split: str | None = None) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from reports.tables.boards import apart
+from reports.tables.boards import separating_fields
 from reports.tables.columns import Facets, Titled, score_cell
 from reports.tables.contents import Contents
 from reports.tables.numbers import domain_order
@@ -85,7 +85,7 @@ class FactSection:
     id: str
     title: str
     track: str
-    apart: str
+    separating_fields: str
     matrices: Sequence[Matrix]
     leading: Mapping[str, frozenset[str]]
     judged_by: str
@@ -110,6 +110,6 @@ def fact_sections(store: Store, contents: Contents, galleries: Mapping[tuple[str
             named = [f"{name.removesuffix('-domain')}, {images[name]}" for name in domains]
             meaning = f"{meanings['precision']}, by the domain of the picture"
             matrices.insert(1, Matrix("By domain", meaning, table, kinds, domains=named))
-        place = f"facts-{number}", contents.title(group), group.track, apart(group)
+        place = f"facts-{number}", contents.title(group), group.track, separating_fields(group)
         sections.append(FactSection(*place, matrices, found.leading, by))
     return sections

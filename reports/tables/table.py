@@ -88,19 +88,19 @@ class Line:
 class Table:
     """Columns, ranked lines, and reference lines that are never ranked.
 
-    `apart` are titled lines of other groups, which are ranked neither with the others nor among each other.
+    `other_groups` are titled lines of other groups, which are ranked neither with the others nor among each other.
     `sentences` say more of the columns, and of those that are left out because they would tell nothing.
     """
 
     columns: tuple[Column, ...]
     lines: tuple[Line, ...]
     references: tuple[Line, ...] = ()
-    apart: tuple[tuple[str, tuple[Line, ...]], ...] = ()
+    other_groups: tuple[tuple[str, tuple[Line, ...]], ...] = ()
     sentences: tuple[str, ...] = ()
 
     @property
     def all_lines(self) -> tuple[Line, ...]:
-        return (*self.lines, *(line for _, lines in self.apart for line in lines), *self.references)
+        return (*self.lines, *(line for _, lines in self.other_groups for line in lines), *self.references)
 
     @cached_property
     def marks(self) -> dict[str, str]:
@@ -136,9 +136,13 @@ class Table:
         def cut(lines: Iterable[Line]) -> tuple[Line, ...]:
             return tuple(replace(line, cells=tuple(line.cells[place] for place in places)) for line in lines)
 
-        apart = tuple((title, cut(lines)) for title, lines in self.apart)
+        other_groups = tuple((title, cut(lines)) for title, lines in self.other_groups)
         return Table(
-            tuple(self.columns[at] for at in places), cut(self.lines), cut(self.references), apart, self.sentences
+            tuple(self.columns[at] for at in places),
+            cut(self.lines),
+            cut(self.references),
+            other_groups,
+            self.sentences,
         )
 
 

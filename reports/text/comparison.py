@@ -86,7 +86,7 @@ def content(comparison: Comparison) -> dict[str, Any]:
             "differing": [asdict(counts) for counts in pair.differing],
             "captions": [asdict(change) for change in pair.captions],
             "caption_seeds": pair.caption_seeds,
-            "apart": pair.apart,
+            "apart": pair.separating_fields,
             "facts": [_score_content(fact) for fact in pair.facts],
         }
         for pair in comparison.pairs
@@ -177,7 +177,7 @@ def _side(side: Side) -> str:
 def _title(pair: Pair) -> str:
     same = (pair.before.model, pair.before.seeds) == (pair.after.model, pair.after.seeds)
     who = _who(pair.before) if same else f"{_who(pair.before)} → {_who(pair.after)}"
-    return printable(f"{who} ({pair.apart})" if pair.apart else who)
+    return printable(f"{who} ({pair.separating_fields})" if pair.separating_fields else who)
 
 
 def _shown(pair: Pair, everything: bool) -> list[ScoreChange]:

@@ -37,16 +37,16 @@ def markdown(contents: Contents, columns: Sequence[str] = DEFAULT) -> str:
     for group, table in _chosen_tables(contents, columns):
         parts.append(f"## {escape_markdown(_title(group))}\n")
         if group.separating:
-            apart = escape_markdown(separated_by(group))
-            parts.append(f"Not comparable with the other tables of this split: {apart}.\n")
+            fields = escape_markdown(separated_by(group))
+            parts.append(f"Not comparable with the other tables of this split: {fields}.\n")
         if said := verdict(group):
             parts.append(escape_markdown(" ".join(said)) + "\n")
         parts += _markdown_parts(table)
         if group.rows:
             parts.append("`{}`\n".format(one_line(signature_text(group.signature, group.split)).replace("`", "'")))
-        for beside in _beside(group, contents).values():
-            told = " ".join((beside.note, *beside.table.sentences))
-            parts += [f"### {beside.title}\n", f"{escape_markdown(told)}\n", *_markdown_parts(beside.table)]
+        for further in _further_tables(group, contents).values():
+            note = " ".join((further.note, *further.table.sentences))
+            parts += [f"### {further.title}\n", f"{escape_markdown(note)}\n", *_markdown_parts(further.table)]
     return "\n".join(parts) or "No run has finished yet.\n"
 
 
@@ -61,9 +61,9 @@ def latex(contents: Contents, columns: Sequence[str] = DEFAULT) -> str:
             if note:
                 caption += f" {note}"
         shown = [(caption, name, table)]
-        for kind, beside in _beside(group, contents).items():
-            said = " ".join((f"{_title(group)}. {beside.title}.", beside.note, *beside.table.sentences))
-            shown.append((said, f"{name}-{kind}", beside.table))
+        for kind, further in _further_tables(group, contents).items():
+            further_caption = " ".join((f"{_title(group)}. {further.title}.", further.note, *further.table.sentences))
+            shown.append((further_caption, f"{name}-{kind}", further.table))
         for said, label, each in shown:
             labels[label] = labels.get(label, 0) + 1  # from the second on, a label has a number
             number = f"-{labels[label]}" if labels[label] > 1 else ""
@@ -106,9 +106,9 @@ def _named(table: Table, column: str) -> list[int]:
     return exact or [place for place, name in enumerate(names) if wanted and wanted in name]
 
 
-def _beside(group: Group, contents: Contents) -> dict[str, Titled]:
-    found = {"budgets": budget_table(group, contents.groups, {}), "people": people(group, contents.facets)}
-    return {name: replace(each, table=_chosen(each.table, (ALL,))) for name, each in found.items() if each}
+def _further_tables(group: Group, contents: Contents) -> dict[str, Titled]:
+    tables = {"budgets": budget_table(group, contents.groups, {}), "people": people(group, contents.facets)}
+    return {name: replace(titled, table=_chosen(titled.table, (ALL,))) for name, titled in tables.items() if titled}
 
 
 def _title(group: Group) -> str:

@@ -106,12 +106,12 @@ def _print_group(
     if group.separating:
         _say(f"Not comparable with this split's other tables; here {separated_by(group)}", console, "yellow")
     budgets = budget_table(group, groups, {})
-    for beside in (budgets, what_is_wrong(group, {}), more_metrics([group], {}), people(group, {})):
-        if beside:
+    for further in (budgets, what_is_wrong(group, {}), more_metrics([group], {}), people(group, {})):
+        if further:
             console.print()
-            _say(f"{beside.title}, {group.name}", console, "bold")
-            print_table(beside.table, console)
-            _say_once((beside.note, *beside.table.sentences), once, console)
+            _say(f"{further.title}, {group.name}", console, "bold")
+            print_table(further.table, console)
+            _say_once((further.note, *further.table.sentences), once, console)
     return {column.short for column in shown.columns}
 
 
@@ -119,12 +119,12 @@ def _print_pairs(pairs: Pairs, console: Console) -> None:
     """Print who is better than whom, a letter a pair; columns are numbered as the rows are."""
     names = [f"{number:>2} {printable(name)}" for number, (name, _) in enumerate(pairs, start=1)]
     width = max(map(len, names)) + 1
-    apart = 2 if width + 2 * len(names) <= console.width else 1
+    letter_width = 2 if width + 2 * len(names) <= console.width else 1
     numbers = range(1, len(names) + 1)
-    if apart == 2:
+    if letter_width == 2:
         console.print(Text(" " * width + "".join(f"{number % 100:>2}" for number in numbers), style="dim"))
     for name, (_, cells) in zip(names, pairs, strict=True):
-        letters = "".join(f"{cell.letter if cell else chr(92):>{apart}}" for cell in cells)
+        letters = "".join(f"{cell.letter if cell else chr(92):>{letter_width}}" for cell in cells)
         console.print(Text(f"{name:<{width}}{letters}"), soft_wrap=True)
     _say(f"{PAIRS_MEANING}.", console)
 

@@ -150,7 +150,7 @@ class Pair:
 
     `conditions` are the fields of the signature that differ, `settings` those of the configuration of one model.
     `hardware` is in what the machines differ, so that times have no ratio. `captions` are those that changed most, of
-    `caption_seeds`. `apart` are the conditions that distinguish the first side from that of other pairs of its model.
+    `caption_seeds`. `separating_fields` distinguish the first side from that of other pairs of its model.
     `facts` are F of each kind, corrected among themselves.
     """
 
@@ -164,7 +164,7 @@ class Pair:
     differing: tuple[Differing, ...]
     captions: tuple[CaptionChange, ...]
     caption_seeds: tuple[int, int]
-    apart: str = ""
+    separating_fields: str = ""
     facts: tuple[ScoreChange, ...] = ()
 
 
@@ -355,12 +355,12 @@ def compare_stores(before: Iterable[Run], after: Iterable[Run], images: Images, 
     ours, theirs = rows_of_runs(before), rows_of_runs(after)
     pairs = [(ours.pop(row), theirs.pop(row)) for row in list(ours) if row in theirs]
     for row in list(ours):
-        alike = [[other for other in side if other[:2] == row[:2]] for side in (ours, theirs)]
-        if len(alike[0]) == len(alike[1]) == 1:
-            pairs.append((ours.pop(row), theirs.pop(alike[1][0])))
-    found = _comparison([(scored_sides(*pair), _common_seeds(*pair)) for pair in pairs], images, most)
-    left = _names(ours, theirs)
-    return replace(found, only_before=left[0], only_after=left[1])
+        same_model = [[other for other in side if other[:2] == row[:2]] for side in (ours, theirs)]
+        if len(same_model[0]) == len(same_model[1]) == 1:
+            pairs.append((ours.pop(row), theirs.pop(same_model[1][0])))
+    comparison = _comparison([(scored_sides(*pair), _common_seeds(*pair)) for pair in pairs], images, most)
+    only_before, only_after = _names(ours, theirs)
+    return replace(comparison, only_before=only_before, only_after=only_after)
 
 
 def rows_of_runs(runs: Iterable[Run]) -> dict[Row, _Runs]:
@@ -373,11 +373,12 @@ def rows_of_runs(runs: Iterable[Run]) -> dict[Row, _Runs]:
 
 def _names(*sides: Mapping[Row, _Runs]) -> list[tuple[str, ...]]:
     """The rows of each side, and what distinguishes those of one model, of whichever side."""
-    apart = iter(distinguishing([runs[0] for rows in sides for runs in rows.values()]))
+    separating_fields = iter(distinguishing([runs[0] for rows in sides for runs in rows.values()]))
 
     def name(runs: _Runs) -> str:
-        told, seeds = next(apart), ",".join(str(each.seed) for each in runs)
-        return f"{runs[0].model} seed {seeds}{f' ({told})' if told else ''}"
+        seeds, fields = ",".join(str(run.seed) for run in runs), next(separating_fields)
+        text = f"{runs[0].model} seed {seeds}"
+        return f"{text} ({fields})" if fields else text
 
     return [tuple(map(name, rows.values())) for rows in sides]
 
@@ -398,12 +399,12 @@ def _comparison(pairs: Sequence[tuple[_Sides, _Sides]], images: Images, most: in
     """Of pairs of the sides whose scores are compared, and those whose costs and captions are."""
     compared = [sides for sides, _ in pairs]
     scores, facts = tested_pairs(compared, _overall), tested_pairs(compared, _facts)
-    apart = distinguishing([sides[0][0] for sides in compared])
-    found = [
-        replace(_pair(scored, common, images, most), scores=of_scores, facts=of_facts, apart=told)
-        for (scored, common), of_scores, of_facts, told in zip(pairs, scores, facts, apart, strict=True)
+    separating = distinguishing([sides[0][0] for sides in compared])
+    described = [
+        replace(_pair(scored, common, images, most), scores=of_scores, facts=of_facts, separating_fields=fields)
+        for (scored, common), of_scores, of_facts, fields in zip(pairs, scores, facts, separating, strict=True)
     ]
-    return Comparison(tuple(found), (), (), sum(score.test is not None for of_pair in scores for score in of_pair))
+    return Comparison(tuple(described), (), (), sum(score.test is not None for of_pair in scores for score in of_pair))
 
 
 _Quantities = Callable[[Run], Mapping[str, Mapping[str, Quantity]]]

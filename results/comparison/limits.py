@@ -36,4 +36,4 @@ def _name(pair: Pair) -> str:
     name = pair.before.model
     if pair.after.model != name:
         name = f"{name} → {pair.after.model}"
-    return f"{name} ({pair.apart})" if pair.apart else name
+    return f"{name} ({pair.separating_fields})" if pair.separating_fields else name

@@ -33,8 +33,8 @@ def test_the_largest_group_is_first_and_small_ones_share() -> None:
     first, together = boards(contents(*small, main))
     assert len(first.table.lines) == 3
     assert first.separations == (("beam", "5", ("1", "2")),)
-    assert (first.apart, together.apart) == ("beam: 5", "")
-    assert [title for title, _ in together.table.apart] == ["beam: 1", "beam: 2"]
+    assert (first.separating_fields, together.separating_fields) == ("beam: 5", "")
+    assert [title for title, _ in together.table.other_groups] == ["beam: 1", "beam: 2"]
     assert (together.groups, together.signature) == (2, "")
 
 
@@ -44,7 +44,7 @@ def test_a_group_with_rewards_is_called_so_beside_one_without() -> None:
     rewarded = replace(rewarded, signature=rewarded.signature | {"reward": "Cider-D"})
     first, second = boards(contents(rewarded, plain))
     assert (first.title, second.title) == ("coco test", "coco test with rewards")
-    assert second.apart == "reward: Cider-D, beam: 5", "the first stands where there is little room"
+    assert second.separating_fields == "reward: Cider-D, beam: 5", "the first stands where there is little room"
     assert replace(rewarded, separating=("beam",)).name == "coco test", "all tables of the split have rewards"
 
 
@@ -55,7 +55,7 @@ def test_groups_that_share_a_table_have_places_of_their_own() -> None:
         group(standing("a", first), beam="2", separating=("beam",)),
     ]
     _, together = boards(contents(*small, group(*map(row, "abc"), separating=("beam",))))
-    shown = [[cell(together, line, "place").text for line in lines] for _, lines in together.table.apart]
+    shown = [[cell(together, line, "place").text for line in lines] for _, lines in together.table.other_groups]
     assert shown == [["1–2", "2"], [""]], "a row alone is told from none"
 
 

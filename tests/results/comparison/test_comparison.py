@@ -55,7 +55,7 @@ def test_rows_of_the_same_conditions_belong_together(fill: Any) -> None:
     found = compared(fill(*rows), fill(*rows[::-1]))
     assert [pair.conditions for pair in found.pairs] == [(), ()]
     assert [pair.scores[0].before == pair.scores[0].after for pair in found.pairs] == [True, True]
-    assert len({pair.apart for pair in found.pairs}) == 2, "one cannot be taken for the other"
+    assert len({pair.separating_fields for pair in found.pairs}) == 2, "one cannot be taken for the other"
     assert (found.only_before, found.only_after) == ((), ())
 
 
