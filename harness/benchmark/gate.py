@@ -169,7 +169,7 @@ def record(gate: Gate, folder: Path, reporter: Reporter, expected: Recording | N
     )
 
 
-def loosest(recording: Recording) -> Iterator[str]:
+def widest_tolerance(recording: Recording) -> Iterator[str]:
     """Of each model's stages what rounding allows its loss at the last step, relative to it."""
     for each in recording.series:
         if each.layer == "starts" and each.what.endswith(": loss"):

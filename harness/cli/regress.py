@@ -172,7 +172,7 @@ def update_recording(baseline: Path, request: Request, old: Request | None) -> N
     Weights of the models of `old`, and no others, are replaced or removed.
     """
     with doing("Loading torch"):
-        from harness.benchmark.gate import Gate, loosest, record, train_weights, weights_of
+        from harness.benchmark.gate import Gate, record, train_weights, weights_of, widest_tolerance
         from harness.utils.processes import on_threads
     from results.comparison.recording import FILE
 
@@ -195,7 +195,7 @@ def update_recording(baseline: Path, request: Request, old: Request | None) -> N
             for path in replaced:
                 if not (made / path.name).exists():
                     path.unlink(missing_ok=True)
-    for line in loosest(recording):
+    for line in widest_tolerance(recording):
         echo(line)
     size = sum(path.stat().st_size for path in baseline.iterdir() if path.is_file())
     echo(f"{baseline}: {', '.join(request.models)}; {len(recording.series)} quantities, {size / 1000:.0f} kB")
