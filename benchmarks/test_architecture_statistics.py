@@ -212,9 +212,9 @@ def placed(
         between, interaction = (
             np.stack([getattr(each, name) for each in own], axis=-1) for name in ("between", "interaction")
         )
-        lent = table_variances(between, interaction, seeds)
+        shrunk = table_variances(between, interaction, seeds)
         borrowed = [
-            each._replace(between=lent.between[:, number], degrees=lent.degrees[:, number])
+            each._replace(between=shrunk.between[:, number], degrees=shrunk.degrees[:, number])
             for number, each in enumerate(own)
         ]
         drawn.append(
@@ -263,16 +263,18 @@ def spread(kind: str, models: int) -> list[float]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_tables_of_equal_models_seldom_tell_any_apart(kind: str) -> None:
     for setting, models, seeds, trials in TABLES:
-        own, lent = placed(setting, spread(kind, models), seeds, trials)
+        own, shrunk = placed(setting, spread(kind, models), seeds, trials)
         print(f"\n{kind}, {models} models, {seeds} seeds, {setting.images} images of {setting.interaction}: ", end="")
-        print(f"covered {own.covered:.1%} -> {lent.covered:.1%}, worst {own.worst:.1%} -> {lent.worst:.1%}, ", end="")
-        print(f"any told {own.wrong:.1%} -> {lent.wrong:.1%}, half width {own.half:.1f} -> {lent.half:.1f}", end="")
-        assert lent.wrong <= (0.09 if models < 6 else 0.065)
-        assert lent.covered >= 0.92
-        assert lent.half <= own.half
+        print(
+            f"covered {own.covered:.1%} -> {shrunk.covered:.1%}, worst {own.worst:.1%} -> {shrunk.worst:.1%}, ", end=""
+        )
+        print(f"any told {own.wrong:.1%} -> {shrunk.wrong:.1%}, half width {own.half:.1f} -> {shrunk.half:.1f}", end="")
+        assert shrunk.wrong <= (0.09 if models < 6 else 0.065)
+        assert shrunk.covered >= 0.92
+        assert shrunk.half <= own.half
         if models >= 10 and seeds == 3 and kind == "4.2 each":
-            assert lent.wrong < 0.04
-            assert lent.half < 0.6 * own.half
+            assert shrunk.wrong < 0.04
+            assert shrunk.half < 0.6 * own.half
 
 
 def told_of_equals(setting: Setting, deviations: Array, seeds: int, trials: int) -> tuple[float, float]:
@@ -287,12 +289,12 @@ def told_of_equals(setting: Setting, deviations: Array, seeds: int, trials: int)
     to_image = setting.to_image**2 / images
     means = np.sqrt(true + to_image) * generator.standard_normal(true.shape)
     one, two = np.array(list(combinations(range(models), 2))).T
-    gap, lent = means[:, one] - means[:, two], table_variances(between, interaction, seeds)
+    gap, shrunk = means[:, one] - means[:, two], table_variances(between, interaction, seeds)
     # Critical values by the reciprocal of the degrees of freedom, in place of every p.
     grid = np.linspace(1e-4, 1, 4000)
     critical = stdtrit(1 / grid, 1 - ALPHA / 2 / len(one))
     found = []
-    for variances, free in ((between, np.full_like(between, seeds - 1)), (lent.between, lent.degrees)):
+    for variances, free in ((between, np.full_like(between, seeds - 1)), (shrunk.between, shrunk.degrees)):
         sides = (variances[:, one], variances[:, two]), (free[:, one], free[:, two])
         error, degrees = error_and_degrees(*sides, np.full_like(gap, 2 * to_image), images)
         found.append(float((np.abs(gap) > error * np.interp(1 / degrees, grid, critical)).any(axis=1).mean()))
@@ -307,30 +309,31 @@ def test_how_often_tables_of_equal_models_tell_any_apart() -> None:
             for kind in KINDS:
                 deviations = np.array(spread(kind, models))
                 settings = (SCENES, MORE_SCENES, PHOTOGRAPHS)
-                own, lent = np.max([told_of_equals(each, deviations, seeds, trials) for each in settings], axis=0)
-                row.append(f"{100 * own:.1f} → {100 * lent:.1f}")
-                assert lent <= (0.09 if models < 10 else 0.065)
+                own, shrunk = np.max([told_of_equals(each, deviations, seeds, trials) for each in settings], axis=0)
+                row.append(f"{100 * own:.1f} → {100 * shrunk:.1f}")
+                assert shrunk <= (0.09 if models < 10 else 0.065)
             print(f"\n| {models} | {seeds} | {' | '.join(row)} |", end="")
 
 
 def test_two_seeds_would_lend_too_much() -> None:
     """Why a table of two seeds borrows nothing."""
     for models in (5, 20):
-        _, lent = placed(PHOTOGRAPHS, spread("half 3, half 9", models), 2, 1000)
+        _, shrunk = placed(PHOTOGRAPHS, spread("half 3, half 9", models), 2, 1000)
         print(
-            f"\nhalf 3, half 9, {models} models, 2 seeds: covered {lent.covered:.1%}, any told {lent.wrong:.1%}", end=""
+            f"\nhalf 3, half 9, {models} models, 2 seeds: covered {shrunk.covered:.1%}, any told {shrunk.wrong:.1%}",
+            end="",
         )
-        assert lent.wrong > 0.07
+        assert shrunk.wrong > 0.07
 
 
 def test_tables_tell_more_pairs_by_what_their_models_lend() -> None:
     for setting in (SCENES, MORE_SCENES):
         for seeds in (3, 5):
-            own, lent = placed(setting, spread("4.2 each", 20), seeds, 200, step=2.0)
+            own, shrunk = placed(setting, spread("4.2 each", 20), seeds, 200, step=2.0)
             print(f"\n20 models 2 points apart, {seeds} seeds, {setting.images} images: ", end="")
-            print(f"told {own.told:.0%} -> {lent.told:.0%}, any wrong {own.wrong:.1%} -> {lent.wrong:.1%}", end="")
-            assert lent.wrong <= 0.05
-            assert lent.told > (1.5 if seeds == 3 else 1.1) * own.told
+            print(f"told {own.told:.0%} -> {shrunk.told:.0%}, any wrong {own.wrong:.1%} -> {shrunk.wrong:.1%}", end="")
+            assert shrunk.wrong <= 0.05
+            assert shrunk.told > (1.5 if seeds == 3 else 1.1) * own.told
 
 
 def test_what_seeds_and_images_can_detect() -> None:

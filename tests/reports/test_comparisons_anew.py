@@ -47,7 +47,7 @@ def variances(scores: np.ndarray) -> tuple[float, float]:
     return scores.mean(axis=1).var(ddof=1) / seeds, (residuals**2).sum() / (seeds - 1) / (images - 1) / seeds / images
 
 
-def lent(own: np.ndarray, degrees: int) -> tuple[float, float]:
+def prior_of(own: np.ndarray, degrees: int) -> tuple[float, float]:
     """Degrees of freedom and variance of the table (Smyth 2004)."""
     logs = np.log(own) - special.digamma(degrees / 2) + np.log(degrees / 2)
     excess = logs.var(ddof=1) - special.polygamma(1, degrees / 2)
@@ -90,7 +90,7 @@ def test_pairs_and_places(number: int, exported: list[dict[str, Any]], scores: d
     margin = 0.02 * human.mean()
     own, interaction = np.transpose([variances(each) for each in models])
     alike = stats.bartlett(*(each.mean(axis=1) for each in models)).pvalue
-    prior, common = lent(own, seeds - 1)
+    prior, common = prior_of(own, seeds - 1)
     of_table = [found[name] for name in ("margin", "deviate_alike", "lent", "images")]
     assert of_table == pytest.approx([margin, alike, prior, images], **SAME)
     assert alike > 0.05
