@@ -198,8 +198,8 @@ def numbers_to_test(
     influences = all(metric in run.influences.get(split, {}) for run in (*before, *after))
 
     def of(runs: Sequence[Run]) -> list[ByImage]:
-        found = [(run.influences if influences else run.by_image).get(split, {}) for run in runs]
-        return [by_metric[metric] for by_metric in found if metric in by_metric]
+        numbers = [(run.influences if influences else run.by_image).get(split, {}) for run in runs]
+        return [by_metric[metric] for by_metric in numbers if metric in by_metric]
 
     return (of(before), of(after)), None if influences or metric not in SUMS else NO_INTERVAL
 
@@ -286,7 +286,7 @@ def _corrected_intervals(tests: Sequence[PairedTest], sides: Sequence[SeedsOfSid
 
 def cost_changes(before: Sequence[Run], after: Sequence[Run]) -> list[CostChange]:
     """The costs that every run of both sides has, in the order of the first run's."""
-    found = []
+    changes = []
     for name, first in before[0].costs.items():
         sides = [_values(runs, name) for runs in (before, after)]
         if all(len(side) == len(before) for side in sides):
@@ -295,8 +295,8 @@ def cost_changes(before: Sequence[Run], after: Sequence[Run]) -> list[CostChange
             ratio, slowdown = _times(two, one), None
             if unit in _MORE_IS_SLOWER and name not in _NO_TIMES and two > 0:
                 slowdown = ratio if _MORE_IS_SLOWER[unit] else _times(one, two)
-            found.append(CostChange(name, unit, one, two, ratio, slowdown))
-    return found
+            changes.append(CostChange(name, unit, one, two, ratio, slowdown))
+    return changes
 
 
 def _values(runs: Sequence[Run], cost: str) -> list[float]:
@@ -389,10 +389,10 @@ def scored_sides(before: _Runs, after: _Runs) -> _Sides:
 
 
 def _common_seeds(before: _Runs, after: _Runs) -> _Sides:
-    common = {each.seed for each in before} & {each.seed for each in after}
+    common = {run.seed for run in before} & {run.seed for run in after}
     if not common:
         return before[:1], after[:1]
-    return [each for each in before if each.seed in common], [each for each in after if each.seed in common]
+    return [run for run in before if run.seed in common], [run for run in after if run.seed in common]
 
 
 def _comparison(pairs: Sequence[tuple[_Sides, _Sides]], images: Images, most: int) -> Comparison:
@@ -411,7 +411,7 @@ _Quantities = Callable[[Run], Mapping[str, Mapping[str, Quantity]]]
 
 
 def _overall(run: Run) -> dict[str, dict[str, Quantity]]:
-    return {split: found["overall"] for split, found in run.scores.items()}
+    return {split: domains["overall"] for split, domains in run.scores.items()}
 
 
 def _facts(run: Run) -> dict[str, dict[str, Quantity]]:
@@ -431,7 +431,7 @@ def tested_pairs(pairs: Sequence[_Sides], of: _Quantities) -> list[tuple[ScoreCh
 def _scores(before: _Runs, after: _Runs, of: _Quantities) -> Iterator[tuple[ScoreChange, SeedsOfSides | None]]:
     """Every score that either side has, without its test, and the images' numbers by seed where these can be tested."""
     runs = [*before, *after]
-    names = ((split, metric) for run in runs for split, found in of(run).items() for metric in found)
+    names = ((split, metric) for run in runs for split, metrics in of(run).items() for metric in metrics)
     same_data = len({run.fingerprint for run in runs}) == 1
     for split, metric in dict.fromkeys(names):
         (one, why), (two, why_not) = (_mean(side, split, metric, of) for side in (before, after))
@@ -450,11 +450,11 @@ def _scores(before: _Runs, after: _Runs, of: _Quantities) -> Iterator[tuple[Scor
 
 def _mean(runs: _Runs, split: str, metric: str, of: _Quantities) -> tuple[float | None, str | None]:
     missing = Quantity(None, "not measured")
-    found = [of(each).get(split, {}).get(metric, missing) for each in runs]
-    values = [score.value for score in found if score.value is not None]
-    if len(values) == len(found):
+    scores = [of(run).get(split, {}).get(metric, missing) for run in runs]
+    values = [score.value for score in scores if score.value is not None]
+    if len(values) == len(scores):
         return fmean(values), None
-    return None, next(score.reason for score in found if score.value is None)
+    return None, next(score.reason for score in scores if score.value is None)
 
 
 def _pair(scored: _Sides, common: _Sides, images: Images, most: int) -> Pair:
@@ -476,14 +476,14 @@ def _pair(scored: _Sides, common: _Sides, images: Images, most: int) -> Pair:
 
 def _side(runs: _Runs) -> Side:
     first = runs[0]
-    seeds, keys = tuple(each.seed for each in runs), tuple(each.key for each in runs)
+    seeds, keys = tuple(run.seed for run in runs), tuple(run.key for run in runs)
     return Side(first.model, first.role, seeds, keys, ", ".join(dict.fromkeys(run.made_by for run in runs)))
 
 
 def _settings(variant: Mapping[str, str]) -> dict[str, str]:
     texts = {"code_version", "code", "captions"}  # which are no JSON; what captions are is no setting
-    told = {name: json.loads(value) for name, value in variant.items() if name not in texts}
-    single = (each for name, value in told.items() for each in _single(name, value))
+    settings = {name: json.loads(value) for name, value in variant.items() if name not in texts}
+    single = (pair for name, value in settings.items() for pair in _single(name, value))
     return {path: shown for path, shown in single if not path.endswith(".summary")}
 
 
@@ -509,13 +509,13 @@ def _captions(
         one, two = (run.by_image.get(split, {}).get(RANKING_METRIC, {}) for run in (before, after))
         both = [image for image in captions if image in now]
         other = [image for image in both if captions[image] != now[image]]
-        found = [
+        changed = [
             CaptionChange(after.model, split, images[image], captions[image], now[image], one[image], two[image])
             for image in other
             if image in one and image in two and image in images
         ]
-        better, worse = (sum(sign * each.change > 0 for each in found) for sign in (1, -1))
+        better, worse = (sum(sign * change.change > 0 for change in changed) for sign in (1, -1))
         counts.append(Differing(split, len(both), len(other), better, worse))
-        changes += found
-    changes.sort(key=lambda each: (-abs(each.change), each.split, each.image.image_id))
+        changes += changed
+    changes.sort(key=lambda change: (-abs(change.change), change.split, change.image.image_id))
     return tuple(counts), tuple(changes[:most])

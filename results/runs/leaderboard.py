@@ -248,8 +248,8 @@ def _gain(runs: Sequence[Run], split: str, margin: float, context: _Context) -> 
 
 def _values(runs: Sequence[Run], split: str, metric: str) -> dict[int, float]:
     """The scores of runs that have one, by seed."""
-    found = {run.seed: run.scores.get(split, {}).get("overall", {}).get(metric) for run in runs}
-    return {seed: score.value for seed, score in found.items() if score is not None and score.value is not None}
+    scores = {run.seed: run.scores.get(split, {}).get("overall", {}).get(metric) for run in runs}
+    return {seed: score.value for seed, score in scores.items() if score is not None and score.value is not None}
 
 
 def rows_of(runs: Iterable[Run]) -> list[list[Run]]:
@@ -270,9 +270,9 @@ def _independent(runs: Sequence[Run]) -> list[Run]:
         return [max(runs, key=lambda run: run.id)]
     kept, seen = list[Run](), set[str]()
     for run in runs:
-        own = set(run.config.get("members") or [run.card.get("sha256", run.key)])
-        if seen.isdisjoint(own):
-            seen |= own
+        sources = set(run.config.get("members") or [run.card.get("sha256", run.key)])
+        if seen.isdisjoint(sources):
+            seen |= sources
             seed = max(run.seed, kept[-1].seed + 1) if kept else run.seed
             kept.append(run if seed == run.seed else replace(run, seed=seed))
     return kept
@@ -449,17 +449,17 @@ def outdated(runs: Sequence[Run]) -> dict[str, str]:
     """By key, why a run is of other code than the last run, or its model's last beside the same plug-ins."""
     newest: dict[object, CodeRecord] = {}
     last: CodeRecord | None = None
-    found = {}
+    reasons = {}
     for run in sorted(runs, key=lambda run: run.ended):
         if run.code is not None:
             newest[run.model, _plugins(run)] = last = run.code
     for run in runs:
         if run.code is None or last is None:
-            found[run.key] = f"captionbench {run.code_version} made it, which did not record its code"
+            reasons[run.key] = f"captionbench {run.code_version} made it, which did not record its code"
         elif run.code.revision != last.revision:
-            found[run.key] = f"of results revision {run.code.revision}, the newest is {last.revision}"
+            reasons[run.key] = f"of results revision {run.code.revision}, the newest is {last.revision}"
         elif run.code.model != (of_model := newest[run.model, _plugins(run)]).model:
             changed = [path for path in run.code.changed_files(of_model) if not path.startswith("harness/")]
             more = f" and {len(changed) - _NAMED} more" if len(changed) > _NAMED else ""
-            found[run.key] = f"made before {', '.join(changed[:_NAMED])}{more} changed"
-    return found
+            reasons[run.key] = f"made before {', '.join(changed[:_NAMED])}{more} changed"
+    return reasons

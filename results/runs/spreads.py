@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, get_args
 from results.records import Quantity
 from results.runs.run import ByImage, Run
 from results.statistics.architecture import OVER_IMAGES, OVER_SEEDS, architecture_mean
+from results.statistics.estimate import Estimate
 from results.statistics.significance import matrix
 
 
@@ -126,15 +127,15 @@ def spreads(
     by_seed: Mapping[int, Mapping[str, Quantity]], scored: Mapping[str, Mapping[int, ByImage]] | None = None
 ) -> dict[str, Spread]:
     """Every metric over seeds; `scored` are the images' scores that several seeds need for an interval."""
-    found = {}
+    by_metric = {}
     for metric in dict.fromkeys(metric for scores in by_seed.values() for metric in scores):
         measured, values, reason = _measured({seed: scores.get(metric) for seed, scores in by_seed.items()})
         mean, deviation = fmean(values) if values else None, None
         if mean is not None and len(values) > 1:  # `statistics.stdev`, by exact fractions, takes twenty times as long
             deviation = sqrt(fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
         interval = _interval(measured, (scored or {}).get(metric, {}), _HIGHEST.get(metric, 1.0))
-        found[metric] = Spread(mean, deviation, len(values), reason, *interval)
-    return found
+        by_metric[metric] = Spread(mean, deviation, len(values), reason, *interval)
+    return by_metric
 
 
 def _interval(
@@ -148,11 +149,10 @@ def _interval(
         [only] = measured.values()
         return only.low, only.high, None if only.low is None else OVER_IMAGES
     scores = matrix([scored.get(seed, {}) for seed in measured])
-    bounds = None if scores is None else architecture_mean(scores)
-    if bounds is None:
+    mean = Estimate(None) if scores is None else architecture_mean(scores)
+    if mean.low is None or mean.high is None:
         return None, None, None
-    low, high = bounds
-    return max(low, 0.0), min(high, highest), OVER_SEEDS
+    return max(mean.low, 0.0), min(mean.high, highest), OVER_SEEDS
 
 
 def row_costs(

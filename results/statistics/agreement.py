@@ -35,7 +35,7 @@ def taus(scores: Array, ratings: Array, images: Indices) -> dict[str, Agreement]
     of = int(images.max()) + 1
     concordant = _signs(scores, ratings)
     untied = [len(values) - _ties(values) for values in (scores, ratings)]
-    total, (left, right) = concordant.sum(), (each.sum() for each in untied)
+    total, (left, right) = concordant.sum(), (counts.sum() for counts in untied)
     count, fewer = len(scores), min(len(np.unique(scores)), len(np.unique(ratings)))
     root, whole = np.sqrt(left * right), count**2 * (fewer - 1) / fewer
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -75,14 +75,14 @@ def differences(agreements: Mapping[str, Agreement]) -> dict[tuple[str, str], Es
 
 def pairs_of_images(ratings: Array, images: Indices) -> tuple[Indices, Indices, Indices]:
     """The better and worse caption of all pairs of one image that were rated apart, and their images."""
-    found: list[tuple[int, int, int]] = []
+    pairs: list[tuple[int, int, int]] = []
     order = np.argsort(images, kind="stable")
     for members in np.split(order, np.flatnonzero(np.diff(images[order])) + 1):
         for first, second in combinations(members.tolist(), 2):
             if ratings[first] != ratings[second]:
                 pair = (first, second) if ratings[first] > ratings[second] else (second, first)
-                found.append((*pair, int(images[first])))
-    better, worse, of = np.array(found, np.int64).reshape(-1, 3).T
+                pairs.append((*pair, int(images[first])))
+    better, worse, of = np.array(pairs, np.int64).reshape(-1, 3).T
     return better, worse, of
 
 
@@ -104,13 +104,13 @@ def _error(influences: Array) -> float:
 
 def _signs(scores: Array, ratings: Array) -> Array:
     """For each caption the concordant less the discordant pairs with all others."""
-    found = np.zeros(len(scores))
+    signs = np.zeros(len(scores))
     for level in np.unique(ratings):
         others = np.sort(scores[ratings == level])
         lower = np.searchsorted(others, scores, "left")
         higher = len(others) - np.searchsorted(others, scores, "right")
-        found += np.sign(ratings - level) * (lower - higher)
-    return found
+        signs += np.sign(ratings - level) * (lower - higher)
+    return signs
 
 
 def _ties(values: Array) -> Array:

@@ -60,16 +60,16 @@ class TTest:
     seeds: tuple[int, int]
 
 
-def architecture_mean(scores: Array, level: float = LEVEL) -> tuple[float, float] | None:
-    """The interval of a model's expected score from its scores (S, N); None with too few seeds or images."""
-    if missing(scores) is not None:
-        return None
-    found = summary(scores)
-    images = len(found.images)
-    left = np.maximum(found.images.var(ddof=1) / images - found.interaction, 0.0)
-    error, degrees = error_and_degrees((found.between, np.zeros(())), (found.degrees, found.degrees), left, images)
-    half, mean = float(t_quantile(level, degrees) * error), float(scores.mean())
-    return mean - half, mean + half
+def architecture_mean(scores: Array) -> Estimate:
+    """A model's expected score from its scores (S, N); without an interval where seeds or images are too few."""
+    mean, images = float(scores.mean()), scores.shape[1]
+    if (reason := missing(scores)) is not None:
+        return Estimate(mean, n=images, reason=reason)
+    model = summary(scores)
+    left = np.maximum(model.images.var(ddof=1) / images - model.interaction, 0.0)
+    error, degrees = error_and_degrees((model.between, np.zeros(())), (model.degrees, model.degrees), left, images)
+    half = float(t_quantile(LEVEL, degrees) * error)
+    return Estimate(mean, mean - half, mean + half, n=images)
 
 
 def architecture_difference(first: Array, second: Array) -> TTest:
@@ -135,8 +135,8 @@ def difference_of_means(first: ScoreSummary, second: ScoreSummary) -> MeanDiffer
 def images_part(first: ScoreSummary, second: ScoreSummary) -> Array:
     """What the images add to a difference's variance, without the interaction, which is in the seeds' part."""
     gap = first.images - second.images
-    found: Array = gap.var(axis=-1, ddof=1) / gap.shape[-1] - first.interaction - second.interaction
-    return np.maximum(found, 0.0)
+    variance: Array = gap.var(axis=-1, ddof=1) / gap.shape[-1] - first.interaction - second.interaction
+    return np.maximum(variance, 0.0)
 
 
 def error_and_degrees(
@@ -159,8 +159,8 @@ def t_quantile(level: float, degrees: Array) -> Array:
     """Within plus and minus this, t has the probability `level`; by element."""
     from scipy.special import stdtrit
 
-    found: Array = stdtrit(degrees, (1 + level) / 2)
-    return found
+    quantile: Array = stdtrit(degrees, (1 + level) / 2)
+    return quantile
 
 
 def p_of_t(difference: Array, error: Array, degrees: Array) -> Array:
@@ -169,8 +169,8 @@ def p_of_t(difference: Array, error: Array, degrees: Array) -> Array:
 
     certain = error == 0
     t = np.abs(difference) / np.where(certain, 1.0, error)
-    found: Array = np.where(certain, difference == 0, 2 * stdtr(degrees, -t))
-    return found
+    p: Array = np.where(certain, difference == 0, 2 * stdtr(degrees, -t))
+    return p
 
 
 MOST_PRIOR_DF: Final = 30.0  # more would say that all models deviate exactly alike
@@ -202,20 +202,20 @@ def table_variances(between: Array, interaction: Array, seeds: int) -> TableVari
     """
     from scipy.special import chdtrc, digamma, polygamma
 
-    models, own = between.shape[-1], seeds - 1.0
+    models, own_df = between.shape[-1], seeds - 1.0
     # A variance of 0 has no logarithm; limma's eBayes raises it likewise.
     raised = np.maximum(between, np.maximum(1e-5 * np.median(between, axis=-1, keepdims=True), np.finfo(float).tiny))
     logs = np.log(raised)
     pooled = np.log(raised.mean(axis=-1)) - logs.mean(axis=-1)
-    bartlett_p = chdtrc(models - 1, own * models * pooled / (1 + (models + 1) / (3 * models * own)))
+    bartlett_p = chdtrc(models - 1, own_df * models * pooled / (1 + (models + 1) / (3 * models * own_df)))
 
-    excess = logs.var(axis=-1, ddof=1) - polygamma(1, own / 2)
-    prior = np.minimum(2 * _inverse_trigamma(np.maximum(excess, polygamma(1, MOST_PRIOR_DF))), MOST_PRIOR_DF)
-    centre = logs.mean(axis=-1) - digamma(own / 2) + np.log(own / 2)
-    common = np.exp(centre + digamma(prior / 2) - np.log(prior / 2))
-    shrunk = ((prior * common)[..., None] + own * between) / (prior + own)[..., None]
-    prior_df = prior * np.minimum(bartlett_p / ALPHA, 1.0)
-    degrees = np.minimum(own + prior_df, own * models)
+    excess = logs.var(axis=-1, ddof=1) - polygamma(1, own_df / 2)
+    table_df = np.minimum(2 * _inverse_trigamma(np.maximum(excess, polygamma(1, MOST_PRIOR_DF))), MOST_PRIOR_DF)
+    centre = logs.mean(axis=-1) - digamma(own_df / 2) + np.log(own_df / 2)
+    common = np.exp(centre + digamma(table_df / 2) - np.log(table_df / 2))
+    shrunk = ((table_df * common)[..., None] + own_df * between) / (table_df + own_df)[..., None]
+    prior_df = table_df * np.minimum(bartlett_p / ALPHA, 1.0)
+    degrees = np.minimum(own_df + prior_df, own_df * models)
     return TableVariances(
         np.maximum(np.maximum(between, interaction), shrunk),
         np.broadcast_to(degrees[..., None], between.shape).copy(),
@@ -228,11 +228,11 @@ def _inverse_trigamma(values: Array) -> Array:
     """By Newton's method from below, as Smyth (2004) has it; positive values."""
     from scipy.special import polygamma
 
-    found = 0.5 + 1 / values
+    inverse = 0.5 + 1 / values
     for _ in range(20):
-        reached = polygamma(1, found)
-        found = found + reached * (1 - reached / values) / polygamma(2, found)
-    return np.asarray(found)
+        reached = polygamma(1, inverse)
+        inverse = inverse + reached * (1 - reached / values) / polygamma(2, inverse)
+    return np.asarray(inverse)
 
 
 @dataclass(frozen=True, slots=True)

@@ -150,12 +150,12 @@ def sign_flip_intervals(differences: Array, alphas: Sequence[float]) -> list[tup
     total = differences.sum(axis=0)
     drawn = [_ends(exchanged @ differences, exchanged, total) for exchanged in exchanges(len(differences))]
     ends = np.concatenate(drawn, axis=1)
-    found = []
+    intervals = []
     for column, alpha in enumerate(alphas):
-        own = slice(column, column + 1)
-        low, high = _bounds(ends[:, :, own], differences[:, own], alpha)
-        found.append((float(low[0]), float(high[0])))
-    return found
+        only = slice(column, column + 1)
+        low, high = _bounds(ends[:, :, only], differences[:, only], alpha)
+        intervals.append((float(low[0]), float(high[0])))
+    return intervals
 
 
 def _ends(flipped: Array, exchanged: Array, total: Array) -> Array:
@@ -187,8 +187,8 @@ def _bounds(ends: Array, differences: Array, alpha: float) -> tuple[Array, Array
 
 def _as_extreme(drawn: Array, total: Array, images: int) -> NDArray[np.int64]:
     """How many draws (R, K) are as extreme as what was observed (K,); rounding must not decide about equal ones."""
-    found: NDArray[np.int64] = (np.abs(drawn) >= np.abs(total) - 1e-12 * images).sum(axis=0)
-    return found
+    counts: NDArray[np.int64] = (np.abs(drawn) >= np.abs(total) - 1e-12 * images).sum(axis=0)
+    return counts
 
 
 def _p_values(extreme: NDArray[np.int64], differences: Array) -> Array:
@@ -204,8 +204,8 @@ def _p_values(extreme: NDArray[np.int64], differences: Array) -> Array:
     observed, squares = np.abs(differences.sum(axis=0)), np.square(differences).sum(axis=0)
     bound = np.exp(-(observed**2) / (2 * np.where(squares > 0, squares, np.inf)))
     bound = np.maximum(2 * bound, sys.float_info.min)
-    found: Array = np.where(bound < 1 / (RESAMPLES + 1), bound, (extreme + 1) / (RESAMPLES + 1))
-    return found
+    p_values: Array = np.where(bound < 1 / (RESAMPLES + 1), bound, (extreme + 1) / (RESAMPLES + 1))
+    return p_values
 
 
 def bootstrap(statistics: Sequence[Statistics], *, resamples: int = RESAMPLES) -> dict[str, Interval]:
@@ -214,19 +214,19 @@ def bootstrap(statistics: Sequence[Statistics], *, resamples: int = RESAMPLES) -
     All `statistics` are of the same images in the same order. Percentile method: Efron and Tibshirani, "An Introduction
     to the Bootstrap", 1993, chapter 13.
     """
-    values = np.concatenate([each.values for each in statistics], axis=1)
+    values = np.concatenate([system.values for system in statistics], axis=1)
     if len(values) < 2:
-        return {name: (None, None) for each in statistics for name in each.metric.names}
+        return {name: (None, None) for system in statistics for name in system.metric.names}
     totals = np.concatenate([drawn @ values for drawn in draws(len(values), resamples=resamples)])
-    found, column = dict[str, Interval](), 0
-    for each in statistics:
-        width = each.values.shape[1]
-        scores = each.metric.score(totals[:, column : column + width])
-        for metric, resampled in zip(each.metric.names, scores.T, strict=True):
+    intervals, column = dict[str, Interval](), 0
+    for system in statistics:
+        width = system.values.shape[1]
+        scores = system.metric.score(totals[:, column : column + width])
+        for metric, resampled in zip(system.metric.names, scores.T, strict=True):
             low, high = np.quantile(resampled, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-            found[metric] = float(low), float(high)
+            intervals[metric] = float(low), float(high)
         column += width
-    return found
+    return intervals
 
 
 def pseudo_values(values: Array, score: Callable[[Array], Array]) -> Array:
@@ -238,8 +238,8 @@ def pseudo_values(values: Array, score: Callable[[Array], Array]) -> Array:
     """
     total = values.sum(axis=0)
     without = score(total - values)
-    found: Array = score(total) + (len(values) - 1) * (without.mean(axis=0) - without)
-    return found
+    pseudo: Array = score(total) + (len(values) - 1) * (without.mean(axis=0) - without)
+    return pseudo
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

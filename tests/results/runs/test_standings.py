@@ -271,9 +271,9 @@ def test_intervals_are_over_seeds_and_images_or_over_images(store: Store) -> Non
         finish(store, "several", seed, by_image, bounds=(0.1, 0.9))
     finish(store, "single", 1, seeds[0], bounds=(0.25, 0.75))
     several, single = (row.scores["CIDEr-D"] for row in leaderboard(store)[0].rows)
-    bounds = architecture_mean(np.array([list(seed.values()) for seed in seeds]))
-    assert bounds is not None
-    assert (several.low, several.high, several.over) == (*bounds, "over seeds and images")
+    mean = architecture_mean(np.array([list(seed.values()) for seed in seeds]))
+    assert (several.mean, several.low, several.high) == (pytest.approx(mean.value), mean.low, mean.high)
+    assert several.over == "over seeds and images"
     assert (single.low, single.high, single.over) == (0.25, 0.75, "these weights, over images")
 
 
