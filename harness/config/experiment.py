@@ -21,6 +21,7 @@ from pydantic import ConfigDict, Field, ValidationError, field_validator
 from harness.config.features import FeatureConfig, parse_graphs
 from harness.config.limits import MAX_COUNT, MAX_HOURS, MAX_MEMORY_GB, MAX_PROCESSES, MAX_SEED, MAX_SEEDS
 from harness.config.model_patterns import split_patterns
+from harness.config.preset import Preset
 from harness.config.schedule import Strict, field_names
 from harness.utils.errors import BenchError
 from harness.utils.files import expanded, reason, shortened
@@ -28,6 +29,7 @@ from harness.utils.yaml_value import load_bounded, parse_yaml_value
 from results.files import read_text
 
 LONGEST = 200_000  # characters of a file
+_OF_PRESET: Final = frozenset({*Preset.model_fields, "stages"})
 DEFAULT_PRESET = "quick"
 Setting = str | int | float | bool | None | list[Any] | dict[str, Any]
 
@@ -190,8 +192,12 @@ def change_content(content: dict[str, Any], changes: Iterable[str]) -> None:
         if not equals:
             raise BenchError(f"--set {shortened(change)!r} has no '='", "write --set KEY.PATH=VALUE")
         value = parse_yaml_value(change, text)
-        if name.partition(".")[0] in field_names(Experiment, ()):
+        first, fields = name.partition(".")[0], field_names(Experiment, ())
+        if first in fields:
             put_value(content, name, value)
+        elif first not in _OF_PRESET and (near := difflib.get_close_matches(first, fields, n=1, cutoff=0.75)):
+            hint = f"did you mean --set {name.replace(first, near[0], 1)}={shortened(text)}?"
+            raise BenchError(f"--set {shortened(change)}: there is no field {first}", hint)
         else:
             content["set"] = {**_mapping("set", content.get("set")), name: value}
 

@@ -195,3 +195,13 @@ def test_saving_replaces_nothing_without_force(tmp_path: Path) -> None:
     with pytest.raises(BenchError, match="read"):
         bench_or_raise("run", file, "--seeds", 2, "--save", file, "--force")
     assert yaml.safe_load(file.read_text()) == {"seeds": 1}
+
+
+@pytest.mark.parametrize(
+    ("change", "meant"),
+    [("featurs.regions=boxes", "--set features.regions=boxes"), ("budget=[1,2]", "--set budgets=[1,2]")],
+)
+def test_the_nearest_field_of_the_experiment_is_named(change: str, meant: str) -> None:
+    with pytest.raises(BenchError, match="there is no field") as caught:
+        bench_or_raise("plan", "--set", change)
+    assert meant in (caught.value.hint or "")
