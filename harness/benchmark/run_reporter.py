@@ -4,11 +4,12 @@ import os
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from harness.utils.progress import Reporter, Task
 from results import Store
+from results.errors import StoreError
 
 PROGRESS_S = 2.0
 KEPT_LINES = 20
@@ -68,7 +69,7 @@ class RunReporter(Reporter):
     def _keep(self, text: str, style: str, *, log: bool) -> None:
         self._said["reported"] += 1
         self._said["lines"] = [*self._said["lines"], (text.strip(), style, log)][-KEPT_LINES:]
-        self._store.report_progress(self._key, self._said)
+        self._report()
 
     def _say_doing(self, task: Task) -> None:
         title, stage = task.title.strip(), self._said.get("stage")
@@ -82,4 +83,8 @@ class RunReporter(Reporter):
         now = time.monotonic()
         if now - self._written >= PROGRESS_S:
             self._written = now
+            self._report()
+
+    def _report(self) -> None:
+        with suppress(StoreError):  # a database that is locked for long ends no training
             self._store.report_progress(self._key, self._said)

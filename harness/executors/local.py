@@ -38,6 +38,7 @@ class LocalExecutor(Executor):
         self._threads: ThreadPoolExecutor | None = None
         self._workers: list[_Worker] = []
         self._idle: SimpleQueue[_Worker] = SimpleQueue()
+        self._futures: list[Future[Any]] = []
         self._cancelled = False
 
     def slots(self, items: int, device: torch.device, devices: int, memory: Callable[[], int]) -> int:  # noqa: ARG002
@@ -53,7 +54,9 @@ class LocalExecutor(Executor):
                 for slot in range(self._count):
                     self._start_worker(slot)
                 self._threads = ThreadPoolExecutor(self._count, "worker")
-            return self._threads.submit(self._call, function, args)
+            future = self._threads.submit(self._call, function, args)
+            self._futures.append(future)
+            return future
         future = Future[T]()
         future.set_running_or_notify_cancel()
         try:
@@ -65,15 +68,19 @@ class LocalExecutor(Executor):
     def cancel(self) -> None:
         """See `Executor.cancel`: workers are asked to end, which lets a training save its checkpoint."""
         self._cancelled = True
-        if self._threads is not None:
-            self._threads.shutdown(wait=False, cancel_futures=True)
+        for future in self._futures:
+            future.cancel()
+        # Before their threads end: the system ends a worker with the thread that started it.
         end_workers([worker.process for worker in self._workers])
+        if self._threads is not None:
+            self._threads.shutdown(wait=False)
 
     def close(self) -> None:
         """See `Executor.close`."""
         for worker in self._workers:
             worker.end()
         self._workers.clear()
+        self._futures.clear()
         self._idle = SimpleQueue()
         if self._threads is not None:
             self._threads.shutdown()
@@ -87,19 +94,25 @@ class LocalExecutor(Executor):
     def _call(self, function: Callable[..., T], args: tuple[Any, ...]) -> T:
         """In a thread, of which there are as many as workers: the result of a call by an idle worker."""
         worker = self._idle.get()
+        if not worker.process.is_alive() and not self._cancelled:  # it died between two calls
+            worker = self._replace(worker)
         try:
             result: T = worker.call(function, args)
-        except CallError as error:
+        except Exception as error:
             if self._cancelled:
                 raise CancelledError from None
-            if error.error_class != LOST_WORKER:
-                self._idle.put(worker)
-            else:
-                self._workers.remove(worker)
-                self._start_worker(worker.slot)
-            raise
+            failure = error if isinstance(error, CallError) else CallError.of(error)  # as of what cannot be pickled
+            self._idle.put(worker if worker.process.is_alive() else self._replace(worker))
+            raise failure from None
         self._idle.put(worker)
         return result
+
+    def _replace(self, worker: "_Worker") -> "_Worker":
+        """Start another worker in the place of one that died."""
+        self._workers.remove(worker)
+        another = _Worker(worker.slot, self._count, _gpu(self._device, worker.slot))
+        self._workers.append(another)
+        return another
 
 
 class _Worker:

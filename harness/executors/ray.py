@@ -12,7 +12,7 @@ import pickle
 import socket
 from collections import deque
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from functools import lru_cache, partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -55,6 +55,7 @@ class RayExecutor(Executor):
         self._running: dict[Future[Any], Any] = {}
         self._shared: tuple[Any, Any] = (None, None)
         self._lock = RLock()
+        self._cancelled = False
 
     def check(self, workspace: Workspace) -> None:
         """Join the cluster; BenchError where there is none, or its hosts cannot share the results."""
@@ -111,6 +112,7 @@ class RayExecutor(Executor):
     def cancel(self) -> None:
         """See `Executor.cancel`."""
         with self._lock:
+            self._cancelled = True
             for future, *_ in self._waiting:
                 future.cancel()
             self._waiting.clear()
@@ -139,15 +141,18 @@ class RayExecutor(Executor):
         """In a thread of Ray: pass on how a call ended, and start another one."""
         with self._lock:
             self._running.pop(future, None)
-            self._start_waiting()
         error = done.exception()
         if error is None:
             future.set_result(done.result())
+        elif self._cancelled:
+            future.set_exception(CancelledError())
         elif isinstance(error, self._ray.exceptions.RayTaskError):
             future.set_exception(CallError.of(error.cause))
         else:
             reason = f"its process or node ended {1 + RETRIES} times: {first_line(error)}"
             future.set_exception(CallError(LOST_WORKER, reason))
+        with self._lock:
+            self._start_waiting()
 
     def close(self) -> None:
         """Leave the cluster; one that was started here ends."""

@@ -140,13 +140,18 @@ class SlurmExecutor(Executor):
         """In a thread of its own: pass on how jobs end."""
         from submitit.helpers import as_completed
 
-        for job in as_completed(list(jobs), poll_frequency=ASK_S if self._cluster == "slurm" else 0.2):
-            future, error = by_job[job.job_id], job.exception()
-            if error is None:
-                future.set_result(job.result())
-            else:
-                ended = f"job {job.job_id} ended before its run: {first_line(error)}; its log is {job.paths.stderr}"
-                future.set_exception(CallError(LOST_WORKER, ended))
+        try:
+            for job in as_completed(list(jobs), poll_frequency=ASK_S if self._cluster == "slurm" else 0.2):
+                future, error = by_job[job.job_id], job.exception()
+                if error is None:
+                    future.set_result(job.result())
+                else:
+                    ended = f"job {job.job_id} ended before its run: {first_line(error)}; its log is {job.paths.stderr}"
+                    future.set_exception(CallError(LOST_WORKER, ended))
+        except Exception as error:  # whatever Slurm's programs answer: nobody may wait for ever
+            for future in by_job.values():
+                if not future.done():
+                    future.set_exception(CallError.of(error))
 
     def _note(self, name: str) -> Path:
         return self._folder / f"{name}.json"

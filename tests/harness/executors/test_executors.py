@@ -96,6 +96,20 @@ def test_a_worker_makes_one_call_after_another_and_calls_may_follow(pool: LocalE
     assert os.getpid() not in first
 
 
+def test_a_worker_that_died_between_two_calls_costs_none(pool: LocalExecutor) -> None:
+    assert results(pool, [1, 2]) == {1: 10, 2: 20}
+    for worker in pool._workers:
+        worker.process.kill()
+        worker.process.join()
+    assert results(pool, [1, 2, 4]) == {1: 10, 2: 20, 4: 40}
+
+
+def test_what_cannot_be_sent_fails_and_leaves_the_worker(pool: LocalExecutor) -> None:
+    for _ in range(3):
+        assert isinstance(pool.submit(tenfold, lambda: None).exception(timeout=60), CallError)
+    assert results(pool, [1, 2]) == {1: 10, 2: 20}
+
+
 def sleep(begun: Path) -> None:
     """Say that it has begun, and sleep for long."""
     (begun / f"{os.getpid()}").touch()
