@@ -84,7 +84,7 @@ def training_reads(
         "vocabulary": preset.vocabulary.model_dump(mode="json"),
         "recipe": preset.in_key().get("recipe"),
         "conditions": {name: value for name, value in signature.items() if name not in _NOT_OF_A_STAGE},
-        "trained_as": dict(trained_as),
+        "trained_as": {**trained_as, "torch": version("torch")},
         "code": {"model": code.model, "revision": code.revision},
     }
 

@@ -78,8 +78,9 @@ class FinishedStages:
     def keep(self, stages: Sequence[Stage], weights: Path, state: TrainState, epochs: Sequence[EpochRecord]) -> None:
         """Keep the best weights of the last of these stages, by a hard link where the disk has them."""
         folder = self.folder / self._key(stages)
-        if folder.exists():
+        if self.take and (folder / STATE).is_file() and is_whole(folder / WEIGHTS):
             return
+        shutil.rmtree(folder, ignore_errors=True)  # damaged, or trained anew
         self.folder.mkdir(parents=True, exist_ok=True)
         unfinished = Path(tempfile.mkdtemp(prefix=".", dir=self.folder))
         try:
