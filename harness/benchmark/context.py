@@ -136,12 +136,11 @@ class RunContext:
 
     @property
     def signature(self) -> dict[str, str]:
-        """What scores of trained models depend on; of size and schedule the names before tuning."""
+        """What scores of trained models depend on; of a tuned model, size and schedule are those before tuning."""
         signed = model_signature(self.preset, self.data.fields, precision=self.execution.precision)
-        if self.made_from is not None:
+        if self.made_from is not None and self.made_from.tuned is not None:
             signed |= {"size": self.made_from.size, "schedule": self.made_from.schedule}
-            if self.made_from.tuned is not None:
-                signed["tuned"] = self.made_from.tuned.label
+            signed["tuned"] = self.made_from.tuned.label
         return signed
 
     def with_preset(self, preset: Preset, made_from: MadeFrom | None = None) -> Self:

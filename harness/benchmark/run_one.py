@@ -1,7 +1,9 @@
 """One run by its configuration alone, as `bench db show` printed it, perhaps on another machine."""
 
+from dataclasses import replace
 from pathlib import Path
 
+from harness.benchmark.baselines import REFERENCE_ROWS
 from harness.benchmark.execute import Ended, execute_run
 from harness.benchmark.plan_runs import describe, describe_members, make_spec, record_of, record_of_members
 from harness.benchmark.reuse import reuse_finished_runs
@@ -33,6 +35,8 @@ def run_one(
     Raises:
         BenchError: the data are other ones than the configuration names, or an ensemble's members are not here.
     """
+    if config.kind == "reference" and config.model not in REFERENCE_ROWS:
+        raise BenchError(f"{file}: there is no reference row {config.model}", f"choose {', '.join(REFERENCE_ROWS)}")
     workspace.create()
     with Services(workspace, reporter, config.execution.plugins) as services:
         store = services.store
@@ -52,6 +56,8 @@ def run_one(
                 signature, code = describe(config, context, workspace)
                 spec = make_spec(config, signature, code, record_of(config, context, workspace))
             [spec], notes = reuse_finished_runs([spec], store, accept=accept, rerun=rerun)
+            if store.status(spec.key) is not None:  # as it was planned, with the card of its captions
+                spec = replace(spec, record=store.spec(spec.key).record)
             store.plan([spec])
         for note in notes:
             reporter.note(note)

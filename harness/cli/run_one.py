@@ -36,7 +36,7 @@ def read_run(context: typer.Context, file: Path, content: dict[str, Any]) -> Run
     if "device" in typed or "cuda" in str(execution.get("device")):
         from harness.benchmark.plan import choose_device
 
-        execution["device"] = str(choose_device(typed.get("device", "auto")))
+        execution["device"] = str(choose_device(str(typed.get("device", execution.get("device")))))
     execution |= {field: typed[option] for option, field in _EXECUTION.items() if option in typed and field != "device"}
     files = {name: _beside(file, value) for name, value in content.get("files", {}).items()}
     for change in typed.get("change") or ():

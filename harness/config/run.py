@@ -60,7 +60,7 @@ class RunFiles(Strict):
 
 
 class MadeFrom(Strict):
-    """How the preset of a run came about; nothing here is in the key.
+    """How the preset of a run came about; of it the signature, and so the key, has the tuning alone.
 
     Attributes:
         preset: the name of the preset that was asked for.
@@ -91,7 +91,7 @@ class Conditions(Strict):
     data: RunData = RunData()
     features: FeatureConfig = FeatureConfig()
     preset: Preset
-    precision: str = "fp32"
+    precision: Literal["fp32", "bf16"] = "fp32"
     files: RunFiles = RunFiles()
     execution: ExecutionConfig = ExecutionConfig()
 
@@ -124,7 +124,8 @@ class Conditions(Strict):
         preset = self.preset
         sentences = any(not stage.gives_ciders for stage in preset.schedule.stages)
         files = self.files.model_copy(update={"captions": None, "checkpoint": None})
-        read = [self.data, self.located_features(), files, preset.vocabulary, preset.decoding, preset.recipe]
+        data = self.data.model_copy(update={"name": ""})  # which is known once they are opened
+        read = [data, self.located_features(), files, preset.vocabulary, preset.decoding, preset.recipe]
         dumped = [part and part.model_dump(mode="json") for part in read]
         size = preset.size.get("max_len")
         return canonical_json([*dumped, size, sentences, self.precision, self.execution.device])

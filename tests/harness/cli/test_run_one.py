@@ -1,5 +1,6 @@
 """`bench db show KEY > run.yaml; bench run run.yaml`: the same run elsewhere, and nothing but its files may change."""
 
+import json
 import shutil
 import sqlite3
 from contextlib import closing
@@ -87,6 +88,8 @@ def test_a_model_stands_for_its_only_run(made: Path) -> None:
     [
         ({"precison": "fp32"}, (), "precison", "precision"),
         ({"kind": "trainde"}, (), "kind", "db show"),
+        ({"precision": "bf61"}, (), "precision", "db show"),
+        ({"kind": "reference", "model": "foo", "arguments": None}, (), "arguments|foo", ""),
         ({"data": {"name": "scenes#other"}}, (), "scenes#other", "files.data"),
         ({"files": {"data": "/nowhere"}}, (), "/nowhere", ""),
         ({"files": {}}, (), "files.data", "files.data"),
@@ -106,6 +109,34 @@ def test_what_would_be_another_run_is_refused(
         bench_or_raise("run", file, *words, "--workspace", tmp_path / "there")
     assert hint in (caught.value.hint or "")
     assert not (tmp_path / "there" / "runs").exists() or not list((tmp_path / "there" / "runs").iterdir())
+
+
+def test_an_edited_preset_is_signed_as_what_it_is(made: Path, tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    content = shown(made / "here", key_of(made / "here"), file)
+    content["preset"]["schedule"]["stages"][0]["epochs"] = 2
+    file.write_text(yaml.safe_dump(content), encoding="utf-8")
+    bench_ok("run", file, "--workspace", tmp_path / "there")
+    with Store(made / "here" / "bench.sqlite") as here, Store(tmp_path / "there" / "bench.sqlite") as there:
+        [before] = [spec for spec in here.finished_specs() if spec.kind == "trained"]
+        [after] = there.finished_specs()
+    differing = {name for name in before.signature if before.signature[name] != after.signature[name]}
+    assert differing == {"schedule"}
+
+
+def test_captions_keep_their_card(made: Path, tmp_path: Path) -> None:
+    workspace = shutil.copytree(made / "here", tmp_path / "workspace")
+    data = shown(workspace, "human", tmp_path / "human.yaml")["files"]["data"]
+    captions = {image: caption for split, image, caption in results_of(workspace, "human")[1] if split == "test"}
+    (tmp_path / "mine.json").write_text(
+        json.dumps([{"image_id": image, "caption": caption} for image, caption in captions.items()])
+    )
+    (tmp_path / "mine.json.card.yaml").write_text("name: Mine\npaper: a paper\n")
+    bench_ok("run", "--models", f"captions:{tmp_path / 'mine.json'}", "--data", data, "--workspace", workspace)
+    shown(workspace, "Mine", tmp_path / "run.yaml")
+    assert "1 re-used" in bench_ok("run", tmp_path / "run.yaml", "--workspace", workspace).output
+    with Store(workspace / "bench.sqlite") as store:
+        assert store.spec(key_of(workspace, "Mine")).record["card"]["paper"] == "a paper"
 
 
 def test_it_is_no_experiment(made: Path, tmp_path: Path) -> None:
