@@ -247,10 +247,10 @@ class TrainedModel:
                 else:
                     paths.append(self._write(image, Path(folder, f"image {index}.png")))
             dataset = of_numbered_files(paths) if by_image_id else of_files(paths)
-            shown, unusable = readable(dataset)
+            usable, unusable = readable(dataset)
             _refuse_unusable(unusable, len(paths))
             ids = {sample.file: sample.image_id for sample in dataset.samples}
-            yield shown, [ids[str(path.absolute())] for path in paths]
+            yield usable, [ids[str(path.absolute())] for path in paths]
 
     def _write(self, image: Image, path: Path) -> Path:
         """Write a PIL image as the pixels that its file would give."""
@@ -339,8 +339,8 @@ class Evaluation:
         """Numbers of single images whose mean is the score, of both sides."""
         numbers = []
         for evaluation in (self, other):
-            found = evaluation._report.evaluation
-            numbers.append(found.influences.get(change.metric) or found.per_image[change.metric])
+            scores = evaluation._report.evaluation
+            numbers.append(scores.influences.get(change.metric) or scores.per_image[change.metric])
         return [numbers[0]], [numbers[1]]
 
 
@@ -441,8 +441,8 @@ def compare(before: str | Path, after: str | Path, workspace: str | Path = "work
         from harness.utils.workspace import Workspace
 
         is_folder = "://" not in str(workspace) and not Path(workspace).is_file()
-        place = Workspace(Path(workspace)) if is_folder else Workspace(Path(), db=str(workspace))
-        return compare_results(str(before), str(after), place, captions=5)
+        results = Workspace(Path(workspace)) if is_folder else Workspace(Path(), db=str(workspace))
+        return compare_results(str(before), str(after), results, captions=5)
 
 
 @contextmanager

@@ -100,12 +100,17 @@ def key_name(model: str) -> str:
     return re.sub(r"[^\w.@+-]", ".", model)
 
 
-def code_of(own: Files) -> CodeRecord:
+def code_of(model: Files) -> CodeRecord:
     """The code of a model's files, of every loaded plug-in, which may change any score, and of the harness."""
-    found, shared = dict(own), _harness()
+    sources, shared = dict(model), _harness()
     for plugin, files in plugin_files().items():
-        found |= {name if found.get(name, said) == said else f"{plugin}: {name}": said for name, said in files.items()}
-    return CodeRecord(files_digest(found) if found else None, shared.harness, shared.revision, shared.files | found)
+        # A plug-in's file may have the name of another file.
+        sources |= {
+            name if sources.get(name, file_digest) == file_digest else f"{plugin}: {name}": file_digest
+            for name, file_digest in files.items()
+        }
+    model_digest = files_digest(sources) if sources else None
+    return CodeRecord(model_digest, shared.harness, shared.revision, shared.files | sources)
 
 
 @cache
@@ -182,8 +187,8 @@ def plugin_digests() -> dict[str, str]:
 
 def check_plugins(planned: Mapping[str, str]) -> None:
     """BenchError where a run was planned with other plug-ins than this process has loaded."""
-    found = plugin_digests()
-    if other := sorted(name for name in {**found, **planned} if found.get(name) != planned.get(name)):
+    loaded = plugin_digests()
+    if other := sorted(name for name in {**loaded, **planned} if loaded.get(name) != planned.get(name)):
         raise BenchError(
             f"--plugin {', '.join(other)}: this process has not loaded what the run was planned with",
             "type the `bench run` again; `bench work KEY` executes one run in a process of its own",
@@ -192,9 +197,9 @@ def check_plugins(planned: Mapping[str, str]) -> None:
 
 def harness_files() -> Files:
     """The sources that train, decode and score: `harness` less its command line, and the top level of `zoo`."""
-    own = (path for path in _HARNESS.rglob("*.py") if _HARNESS / "cli" not in path.parents)
-    found = (*own, *_HARNESS.rglob("*.txt"), *_ZOO.glob("*.py"))
-    return {_shown(path): _digest_file(path) for path in sorted(found)}
+    modules = (path for path in _HARNESS.rglob("*.py") if _HARNESS / "cli" not in path.parents)
+    paths = (*modules, *_HARNESS.rglob("*.txt"), *_ZOO.glob("*.py"))
+    return {_shown(path): _digest_file(path) for path in sorted(paths)}
 
 
 def files_digest(files: Files) -> str:
@@ -232,10 +237,10 @@ def _collect(node: Any, parts: list[str]) -> None:
         parts.append(")")
     elif isinstance(node, list):
         parts.append("[")
-        for each in node:
-            value = each.value if isinstance(each, ast.Expr) else None
+        for child in node:
+            value = child.value if isinstance(child, ast.Expr) else None
             if not (isinstance(value, ast.Constant) and isinstance(value.value, str)):  # it stands alone
-                _collect(each, parts)
+                _collect(child, parts)
         parts.append("]")
     else:
         parts.append(repr(node))
@@ -302,9 +307,9 @@ def _closure(module: str, file: Path) -> set[Path]:
             waiting.append((package, initial))
         for imported in _imports(name, path):
             for target in _resolve(imported, find):
-                place = find(target)
-                if place is not None and target not in _NOT_MODELS:
-                    waiting.append((target, place))
+                source = find(target)
+                if source is not None and target not in _NOT_MODELS:
+                    waiting.append((target, source))
     return found
 
 
@@ -329,8 +334,8 @@ def _finder(module: str, file: Path) -> Callable[[str], Path | None]:
 
 
 def _under(folder: Path, name: str) -> Path | None:
-    place = folder.joinpath(*name.split("."))
-    for candidate in (place.with_name(place.name + ".py"), place / "__init__.py"):
+    path = folder.joinpath(*name.split("."))
+    for candidate in (path.with_name(path.name + ".py"), path / "__init__.py"):
         if candidate.is_file():
             return candidate.resolve()
     return None
@@ -343,9 +348,9 @@ def _resolve(imported: _Import, find: Callable[[str], Path | None]) -> list[str]
         return [module]
     if find(f"{module}.{name}") is not None:
         return [f"{module}.{name}"]
-    place = find(module)
-    if place is not None and place.name == "__init__.py":
-        for inner in _imports(module, place, typing_too=True):
+    path = find(module)
+    if path is not None and path.name == "__init__.py":
+        for inner in _imports(module, path, typing_too=True):
             if inner[1] == name and inner[0] != module:
                 return _resolve(inner, find)
     return [module]

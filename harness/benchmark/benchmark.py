@@ -95,12 +95,12 @@ def run_benchmark(
             ended[key] = execute_run(key, workspace, rerun)
         # What was not measured while runs were side by side, and what was asked for besides.
         time_deferred(specs, services)
-        there = [spec for spec in specs if ended[spec.key] in {"finished", "reused"}]
+        complete = [spec for spec in specs if ended[spec.key] in {"finished", "reused"}]
         with reporter.step("Judging the facts that captions state"):
-            add_facts(there, context.data, store, reporter, None if more is None else more.objects)
+            add_facts(complete, context.data, store, reporter, None if more is None else more.objects)
         lacking: dict[str, str] = {}
         if more is not None:
-            lacking = add_more_metrics(there, more, context.data, store, reporter)
+            lacking = add_more_metrics(complete, more, context.data, store, reporter)
             for name, reason in lacking.items():
                 reporter.note(f"not measured: {name}: {reason}", style="yellow")
         return ended, lacking
@@ -120,9 +120,9 @@ def _refuse_missing_members(specs: Sequence[RunSpec], services: Services) -> Non
     for spec in specs:
         config = config_of(spec)
         members = config.members if config.kind == "ensemble" else ()
-        there = {key: store.status(key) for key in members if key not in planned}
-        unfinished = [key for key, status in there.items() if status != "finished"]
-        missing = [key for key in unfinished if there[key] is not None or not is_saved(key, services.workspace)]
+        statuses = {key: store.status(key) for key in members if key not in planned}
+        unfinished = [key for key, status in statuses.items() if status != "finished"]
+        missing = [key for key in unfinished if statuses[key] is not None or not is_saved(key, services.workspace)]
         if missing:
             raise BenchError(
                 f"{spec.model}: {len(missing)} of its members are not finished under these conditions: "
@@ -132,7 +132,7 @@ def _refuse_missing_members(specs: Sequence[RunSpec], services: Services) -> Non
             )
 
 
-def said_budget(spec: RunSpec) -> str:
+def budget_suffix(spec: RunSpec) -> str:
     """What a title says of a run's budget: nothing of the usual one."""
     budget = config_of(spec).made_from.budget
     return "" if budget == 1 else f" budget {budget}"
@@ -143,6 +143,6 @@ def _titles(specs: Sequence[RunSpec]) -> dict[str, str]:
     return {
         spec.key: f"[{number}/{len(specs)}] {spec.model}"
         + (f" seed {spec.seed}" if several else "")
-        + said_budget(spec)
+        + budget_suffix(spec)
         for number, spec in enumerate(specs, 1)
     }

@@ -56,14 +56,14 @@ Ended = Literal["finished", "reused", "failed", "skipped", "busy"]
 _SEEN_WHILE_TRAINING: Final = frozenset(
     {"train_beside", "train_peak_memory_host", "train_peak_memory_device", "train_peak_memory_reserved"}
 )
-"""Costs that need a look at every stage: epochs do not tell them."""
+"""Costs that are measured during training: the epochs in the database do not have them."""
 _OF_THE_MACHINE: Final = frozenset(
     {
         *("train_seconds", "train_images_per_second", "train_data_wait"),
         *("train_gmac_per_second", "train_utilisation", "train_a100_hours_estimate"),
     }
 )
-"""Costs that say something of one machine alone."""
+"""Costs that depend on the machine."""
 
 
 class _BusyError(Exception):
@@ -166,8 +166,11 @@ def _execute(spec: RunSpec, config: RunConfig, services: Services, *, rerun: boo
         return "skipped"
     except Exception as error:
         tail = "\n".join(traceback.format_exc().splitlines()[-LOG_TAIL_LINES:])
-        place, hint = place_in_plugin(error), getattr(error, "hint", None)
-        reason = (str(error) or type(error).__name__) + "".join(f" ({said})" for said in (place, hint) if said)
+        reason = str(error) or type(error).__name__
+        if line := place_in_plugin(error):
+            reason += f" ({line})"
+        if hint := getattr(error, "hint", None):
+            reason += f" ({hint})"
         store.fail(spec.key, type(error).__name__, reason, tail)
         reporter.note(f"  failed: {type(error).__name__}: {reason}", style="red")
         if wants_traceback():
@@ -184,10 +187,10 @@ def _refuse_other_key(spec: RunSpec, config: RunConfig, context: RunContext, wor
     folder = config.files.checkpoint
     if folder is not None and not folder.is_dir():  # missing weights their run tells
         return
-    if config.kind == "ensemble" and context.data.fields.data == spec.dataset:
-        return
     if config.kind == "ensemble":
-        raise BenchError(f"the data are {context.data.fields.data}, not {spec.dataset}", "plan the ensemble again")
+        if context.data.fields.data != spec.dataset:
+            raise BenchError(f"the data are {context.data.fields.data}, not {spec.dataset}", "plan the ensemble again")
+        return
     signature, code = describe(config, context, workspace)
     if (key := run_key(config, signature, code)) == spec.key:
         return
@@ -253,7 +256,7 @@ def _kept_stages(
 
 
 def _costs_with_beginning(outcome: Outcome, beginning: Path, machine: str) -> Outcome:
-    """The outcome of a run whose first stages another one trained, if any: of these no look was had at the memory."""
+    """The outcome without the costs that were not measured, where another run trained the first stages."""
     if not beginning.is_file():
         return outcome
     begun = json.loads(beginning.read_text(encoding="utf-8"))

@@ -85,7 +85,7 @@ def resolve(benchmark: Benchmark, reporter: Reporter) -> Resolved:
     pretrained = check_places(experiment.pretrained)
     hub = hub_options([f"{name}={value}" for name, value in experiment.hub.items()])
     models = resolve_models(experiment.models, benchmark.workspace, pretrained, hub, experiment.cards)
-    models, left_out = within_recipe(models, benchmark.experiment.models, benchmark.preset)
+    models, left_out = within_recipe(models, experiment.models, benchmark.preset)
     if left_out:
         reporter.note(f"left out, since {benchmark.preset.name} is a recipe for other models: {', '.join(left_out)}")
     for model in (each for row in models for each in row.models):
@@ -101,21 +101,22 @@ def resolve(benchmark: Benchmark, reporter: Reporter) -> Resolved:
 
 def conditions_of(benchmark: Benchmark, models: Sequence[RequestedModel]) -> Conditions:
     """What is opened for these models; BenchError where the device is not there."""
-    device = choose_device(benchmark.experiment.execution.device)
+    experiment = benchmark.experiment
+    device = choose_device(experiment.execution.device)
     needs_pictures = not all(looks_at_nothing(model.word) for model in models)
     kinds = {model.visual for model in models}
     described = RunData(
         sees=tuple(sorted(kinds)) if needs_pictures else (),
         graphs=tuple(sorted(graph_kinds(models))),
-        skip_bad_images=benchmark.experiment.data.skip_bad_images,
+        skip_bad_images=experiment.data.skip_bad_images,
     )
     return Conditions.of_inputs(
-        benchmark.experiment.data.annotations,
-        benchmark.experiment.data.images,
+        experiment.data.annotations,
+        experiment.data.images,
         benchmark.features,
         described=described,
         preset=benchmark.preset,
-        precision=choose_precision(benchmark.experiment.precision, device),
+        precision=choose_precision(experiment.precision, device),
         execution=replace(benchmark.execution, device=str(device)),
     )
 
@@ -134,9 +135,11 @@ def check_rows(benchmark: Benchmark, models: Sequence[RequestedModel], reporter:
         )
     trained = [word for word in words if not needs_no_training_captions(word)]
     if dataset.is_references and trained:
+        names = ", ".join(trained[:3])
+        if len(trained) > 3:
+            names += " ..."
         raise BenchError(
-            f"{', '.join(trained[:3])}{' ...' * (len(trained) > 3)}: {dataset.name} has references alone, and no "
-            "captions to train on",
+            f"{names}: {dataset.name} has references alone, and no captions to train on",
             f"choose human, {CAPTIONS}FILE and hf:NAME with --models; or give Karpathy's file of the data set",
         )
     trains = any(word not in REFERENCE_ROWS for word in trained)

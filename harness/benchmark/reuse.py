@@ -25,34 +25,36 @@ def reuse_finished_runs(
     stored: dict[object, list[RunSpec]] = {}
     for finished_run in store.finished_specs():
         stored.setdefault(_what_is_run(finished_run), []).append(finished_run)
-    settled: list[RunSpec] = []
-    said: dict[str, list[str]] = {}
+    planned: list[RunSpec] = []
+    notes: dict[str, list[str]] = {}
     for spec in specs:
-        alike = [run for run in stored.get(_what_is_run(spec), ()) if run.config is not None]
-        own = next((other for other in alike if other.key == spec.key), None)
-        twin = own
-        if twin is None and alike:
-            whole = _identity(spec)
-            alike = [other for other in alike if _identity(other) == whole]
+        candidates = [run for run in stored.get(_what_is_run(spec), ()) if run.config is not None]
+        same_key = next((other for other in candidates if other.key == spec.key), None)
+        twin = same_key
+        if twin is None and candidates:
+            spec_identity = _identity(spec)
+            candidates = [other for other in candidates if _identity(other) == spec_identity]
             # The last run of the same sources of the model, or else the last.
-            of_sources = [other for other in alike if other.code and spec.code and other.code.model == spec.code.model]
-            twin = next(reversed(of_sources or alike), None)
-        what = None if twin is None or rerun else _difference(twin, spec)
-        if what is None and twin is not None and own is None and not rerun:  # of another way to make keys
-            what = f"the finished run is of captionbench {twin.code_version}"
-        if twin is not None and what is not None:
-            if own is not None:
-                text = f"re-used although {what}; --reuse none makes it anew"
+            of_sources = [
+                other for other in candidates if other.code and spec.code and other.code.model == spec.code.model
+            ]
+            twin = next(reversed(of_sources or candidates), None)
+        reason = None if twin is None or rerun else _difference(twin, spec)
+        if reason is None and twin is not None and same_key is None and not rerun:  # of another way to make keys
+            reason = f"the finished run is of captionbench {twin.code_version}"
+        if twin is not None and reason is not None:
+            if same_key is not None:
+                text = f"re-used although {reason}; --reuse none makes it anew"
             elif accept:
-                text = f"re-used, made by other code: {what}"
+                text = f"re-used, made by other code: {reason}"
                 record = spec.record if spec.kind == "captions" else twin.record
                 spec = replace(spec, key=twin.key, record=record, signature=twin.signature)
                 spec = replace(spec, code=twin.code, code_version=twin.code_version)
             else:
-                text = f"new, because {what}; the older run stays, --reuse any re-uses it"
-            said.setdefault(text, []).append(spec.model + (f" seed {spec.seed}" if spec.seed else ""))
-        settled.append(spec)
-    return settled, [f"{_listed(names, _RUNS_NAMED)}: {text}" for text, names in said.items()]
+                text = f"new, because {reason}; the older run stays, --reuse any re-uses it"
+            notes.setdefault(text, []).append(spec.model + (f" seed {spec.seed}" if spec.seed else ""))
+        planned.append(spec)
+    return planned, [f"{_listed(names, _RUNS_NAMED)}: {text}" for text, names in notes.items()]
 
 
 def _what_is_run(spec: RunSpec) -> object:
@@ -69,13 +71,13 @@ def check_versions(key: str, store: Store, environment: Mapping[str, Any]) -> No
     run, here = one_run(store, key), versions(environment)
     rows = rows_of([run, *finished(store, run.fingerprint, model=run.model)])
     others = [versions(other.environment) for runs in rows if run in runs for other in runs]
-    there = dict.fromkeys(
+    differing = dict.fromkeys(
         f"{name} {version}" for other in others for name, version in other.items() if here.get(name, version) != version
     )
-    if there:
-        names = dict.fromkeys(said.partition(" ")[0] for said in there)
+    if differing:
+        names = dict.fromkeys(package.partition(" ")[0] for package in differing)
         raise BenchError(
-            f"other seeds of its row were made by {', '.join(there)}; here is "
+            f"other seeds of its row were made by {', '.join(differing)}; here is "
             + ", ".join(f"{name} {here[name]}" for name in names),
             "add --set accept_mixed=true, and the row is marked unless all are mixed alike; or add --reuse none",
         )

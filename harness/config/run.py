@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from abc import abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -101,9 +102,9 @@ class Conditions(Strict):
     ) -> Self:
         """Of the inputs as they were asked for: paths become absolute, and stand in `files` alone."""
         features = features.resolved()
-        place = absolute(expanded(data))
+        data_path = absolute(expanded(data))
         files = RunFiles(
-            data=str(place) if place.exists() else data,
+            data=str(data_path) if data_path.exists() else data,
             images=None if images is None else absolute(expanded(images)),
             **features.files(),
         )
@@ -138,9 +139,9 @@ class RunBase(Conditions):
     seed: int = 0
     made_from: MadeFrom
 
+    @abstractmethod
     def in_key(self) -> dict[str, Any]:
         """The settings that may move a score and that the signature does not name."""
-        raise NotImplementedError
 
 
 class TrainedRun(RunBase):
