@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from sqlalchemy import select
 
+from results.records import Quantity
 from results.runs.facts import FACT_METRICS, KINDS, fact_counts, fact_scores, unpacked
 from results.runs.leaderboard import Group, Row
 from results.runs.reading import image_scores
 from results.runs.run import Run
-from results.runs.spreads import spreads
+from results.runs.spreads import spreads, with_interval_over_seeds
 from results.statistics.architecture import rank_models
 from results.statistics.significance import Array, pseudo_values
 from results.store.schema import DatasetRow, Image
@@ -34,23 +35,23 @@ class FactTable:
 def fact_table(store: Store, group: Group, runs: Mapping[str, Run]) -> FactTable | None:
     """The facts of a group's rows whose runs all have counts; None where no row has, or only of a single image."""
     of_rows = {row.keys[0]: [runs[key] for key in row.keys] for row in (*group.rows, *group.references) if row.facts}
-    every = [run for of_row in of_rows.values() for run in of_row]
     with store.reading() as connection:
-        by_kind = [image_scores(connection, every, fact_counts(kind)) for kind in KINDS]
+        every = [run for of_row in of_rows.values() for run in of_row]
+        by_kind = [image_scores(connection, every, group.split, fact_counts(kind)) for kind in KINDS]
         shown = select(Image.image_id, Image.domain).join(DatasetRow).where(Image.split == group.split)
         domain_of = dict(connection.execute(shown.where(DatasetRow.fingerprint == group.fingerprint)).all())
-    stored = {run.key: [kind[run.id, group.split] for kind in by_kind] for run in every}
-    of_rows = {key: runs for key, runs in of_rows.items() if all(stored[run.key][0] for run in runs)}
-    stored = {run.key: stored[run.key] for runs in of_rows.values() for run in runs}
-    ids = sorted(set.intersection(*(set(counts[0]) for counts in stored.values()))) if stored else []
+    of_rows = {key: runs for key, runs in of_rows.items() if all(by_kind[0].has(run.id) for run in runs)}
+    ids = by_kind[0].images[by_kind[0].common([run.id for of_row in of_rows.values() for run in of_row])]
     if len(ids) < 2:
         return None
-    named = [domain_of.get(image) for image in ids]
+    domains = [domain_of.get(image) for image in ids.tolist()]
     members = {"overall": np.ones(len(ids), bool)}
-    members |= {name: np.array([each == name for each in named]) for name in dict.fromkeys(named) if name}
+    members |= {name: np.array([domain == name for domain in domains]) for name in dict.fromkeys(domains) if name}
 
     def with_intervals(row: Row) -> Row:
-        counts = np.array([[[kind.get(image, 0) for kind in stored[key]] for image in ids] for key in row.keys])
+        row_runs = of_rows[row.keys[0]]
+        by_run = [np.stack([counts.of_ids(run.id, ids) for counts in by_kind], axis=-1) for run in row_runs]
+        counts = np.nan_to_num(np.array(by_run))  # (seeds, images, kinds)
         facts = {}
         for domain, among in members.items():
             # (seeds, images, metrics), in the order of `FACT_METRICS`, of counts (seeds, images, kinds, 4)
@@ -58,13 +59,13 @@ def fact_table(store: Store, group: Group, runs: Mapping[str, Run]) -> FactTable
             values = np.reshape(by_seed, (len(row.keys), -1, len(FACT_METRICS)))
             if domain == "overall":
                 influences[row.keys[0]] = values
-            by_metric = zip(FACT_METRICS, np.moveaxis(values, -1, 0).tolist(), strict=True)
-            scored = {
-                metric: {seed: dict(enumerate(of_seed)) for seed, of_seed in zip(row.seeds, of_metric, strict=True)}
-                for metric, of_metric in by_metric
-            }
-            quantities = [run.facts[group.split].get(domain, {}) for run in of_rows[row.keys[0]]]
-            facts[domain] = spreads(dict(zip(row.seeds, quantities, strict=True)), scored)
+            quantities = [run.facts[group.split].get(domain, {}) for run in row_runs]
+            facts[domain] = spreads(dict(zip(row.seeds, quantities, strict=True)))
+            for metric, spread in facts[domain].items():
+                if spread.n > 1 and metric in FACT_METRICS:
+                    scored = [seed for seed, of_run in enumerate(quantities) if _is_known(of_run.get(metric))]
+                    of_metric = np.ascontiguousarray(values[scored, :, FACT_METRICS.index(metric)])
+                    facts[domain][metric] = with_interval_over_seeds(spread, metric, of_metric)
         return replace(row, facts=facts)
 
     influences: dict[str, Array] = {}
@@ -77,14 +78,18 @@ def fact_table(store: Store, group: Group, runs: Mapping[str, Run]) -> FactTable
     )
 
 
+def _is_known(quantity: Quantity | None) -> bool:
+    return quantity is not None and quantity.value is not None
+
+
 def _leading(rows: Sequence[Row], influences: Mapping[str, Array]) -> dict[str, frozenset[str]]:
     """Of two rows or more; nobody where they have different numbers of seeds, which are no fair comparison."""
     if len(rows) < 2 or len({len(row.seeds) for row in rows}) > 1:
         return dict.fromkeys(FACT_METRICS, frozenset())
     keys = [row.keys[0] for row in rows]
-    found = {}
-    for place, metric in enumerate(FACT_METRICS):
+    leading = {}
+    for index, metric in enumerate(FACT_METRICS):
         if any(metric in row.facts["overall"] for row in rows):
-            ranks = rank_models([influences[key][..., place] for key in keys]).ranks
-            found[metric] = frozenset(key for key, (best, _) in zip(keys, ranks, strict=True) if best == 1)
-    return found
+            ranks = rank_models([influences[key][..., index] for key in keys]).ranks
+            leading[metric] = frozenset(key for key, (best, _) in zip(keys, ranks, strict=True) if best == 1)
+    return leading

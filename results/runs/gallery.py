@@ -55,28 +55,28 @@ def gallery(store: Store, fingerprint: str, split: str, finished: Iterable[Run])
     """
     runs = _shown([run for run in finished if run.fingerprint == fingerprint], split)
     with store.reading() as connection:
-        scores = image_scores(connection, runs, RANKING_METRIC)
-        facts = [image_scores(connection, runs, fact_counts(kind)) for kind in KINDS]
+        ciders = image_scores(connection, runs, split, RANKING_METRIC)
+        facts = [image_scores(connection, runs, split, fact_counts(kind)) for kind in KINDS]
         in_split = select(Image).join(DatasetRow).where(DatasetRow.fingerprint == fingerprint, Image.split == split)
         images = connection.execute(in_split).mappings().all()
         said = select(Caption.run_id, Caption.image_id, Caption.caption)
         said = said.where(Caption.run_id.in_([run.id for run in runs]), Caption.split == split)
         captions = {(run_id, image_id): caption for run_id, image_id, caption in connection.execute(said)}
+    cider_of = {run.id: ciders.by_image(run.id) for run in runs}
     wrong: dict[tuple[int, int], int] = {}
-    for bit, by_run in enumerate(facts):
+    for bit, counts in enumerate(facts):
         for run in runs:
-            for image_id, number in by_run[run.id, split].items():
-                place = (run.id, image_id)
-                wrong[place] = wrong.get(place, 0) | (states_falsely(number) << bit)
+            for image_id, number in counts.by_image(run.id).items():
+                shown_caption = (run.id, image_id)
+                wrong[shown_caption] = wrong.get(shown_caption, 0) | (states_falsely(number) << bit)
     items = []
     for image in images:
         image_id = image["image_id"]
-        ciders = {run.id: scores[run.id, split].get(image_id) for run in runs}
-        of_models = [cider for run in runs if run.role == "model" and (cider := ciders[run.id]) is not None]
+        of_models = [cider_of[run.id][image_id] for run in runs if run.role == "model" and image_id in cider_of[run.id]]
         shown = tuple(
             GalleryCaption(
                 *(run.model, run.role, run.key, captions[run.id, image_id]),
-                cider=ciders[run.id],
+                cider=cider_of[run.id].get(image_id),
                 wrong=wrong.get((run.id, image_id)),
             )
             for run in runs

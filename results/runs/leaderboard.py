@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from statistics import fmean
 from typing import Any, Final
 
@@ -17,19 +18,23 @@ from results.runs.spreads import (
     row_costs,
     rows_on_other_hardware,
     spreads,
+    with_interval_over_seeds,
 )
 from results.runs.standings import (
     Comparisons,
+    Contender,
     Gain,
     RankingOptions,
     RankInterval,
-    Scored,
+    comparisons_of,
+    contenders_of,
     floor_rows,
     margin_of,
-    rank_rows,
+    rank_on,
     shared_seeds,
 )
 from results.statistics.learning import Learning, State, mean_learning
+from results.statistics.score_matrix import ScoreMatrix
 from results.store.store import Store
 
 RANKING_METRIC = "CIDEr-D"
@@ -161,16 +166,21 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class _Context:
-    """What all groups share: the metric that sorts, images' scores by metric, and how rows are judged.
+    """What all groups share: the metric that sorts, all metrics that are tested, and how rows are ranked.
 
     `budget_series` has runs by all but the budget, by that, and by model; `older` says by key why a run is outdated.
     """
 
+    store: Store
     metric: str
-    scored: Scored
+    tested: Sequence[str]
     options: RankingOptions
     budget_series: Mapping[object, Mapping[int, Mapping[object, Sequence[Run]]]]
     older: Mapping[str, str]
+
+    def image_scores(self, runs: Iterable[Run], split: str, metric: str) -> ScoreMatrix:
+        with self.store.reading() as connection:
+            return image_scores(connection, list(runs), split, metric, of_score=True)
 
 
 def leaderboard(
@@ -188,11 +198,11 @@ def leaderboard(
     `every_metric`, only the scores of `metric` are tested: the others have neither places nor, of several seeds,
     intervals.
     """
-    with store.reading() as connection:
-        runs = read_runs(connection, FINISHED) if runs is None else runs
-        metrics = dict.fromkeys(name for run in runs for of in run.scores.values() for name in of["overall"])
-        tested = [name for name in metrics if every_metric or name == metric]
-        scored = {name: image_scores(connection, runs, name, of_score=True) for name in tested}
+    if runs is None:
+        with store.reading() as connection:
+            runs = read_runs(connection, FINISHED)
+    metrics = dict.fromkeys(name for run in runs for of in run.scores.values() for name in of["overall"])
+    tested = [name for name in metrics if every_metric or name == metric]
     if runs and metric not in metrics:
         raise StoreError(f"no run has a score of {metric!r}", f"choose of {', '.join(metrics)}")
     ranked: dict[tuple[object, str], list[Run]] = {}
@@ -211,18 +221,16 @@ def leaderboard(
         for run in members:
             budgets = budget_series.setdefault((run.budget_series, split), {})
             budgets.setdefault(run.budget, {}).setdefault(_whatever_the_schedule(run), []).append(run)
-    context = _Context(metric, scored, options, budget_series, outdated(runs))
+    context = _Context(store, metric, tested, options, budget_series, outdated(runs))
     groups = [_group(members, split, references, of_split, context) for (_, split), members in ranked.items()]
     accompanied = {(group.fingerprint, group.split) for group in groups}
     for (fingerprint, split), alone in references.items():
         if (fingerprint, split) not in accompanied:
-            rows = _references(_newest(alone, {}), split, {}, context)
-            conditions = alone[0].dataset, fingerprint, split, alone[0].track
-            groups.append(Group(*conditions, references=rows, metric=metric))
-    for number, group in enumerate(groups):
+            groups.append(_group_of_references(alone, split, context))
+    for index, group in enumerate(groups):
         rivals = [other for other in groups if (other.dataset, other.split) == (group.dataset, group.split)]
         fields = [other.fields_beside(group) for other in rivals]
-        groups[number] = replace(group, separating=tuple(_differences(group.fields, fields)))
+        groups[index] = replace(group, separating=tuple(_differences(group.fields, fields)))
     return groups
 
 
@@ -290,52 +298,111 @@ def _group(
     `all_references` and `of_split` are the references and all models' runs by data and split.
     """
     first = members[0]
-    pairs = []
-    by_row, machines = rows_of(members), majority_machine(run.environment for run in members)
-    for runs in by_row:
-        rivals = [other[0].variant for other in by_row if other[0].model == runs[0].model]
+    rows = _sorted_rows(members, split, context.metric)
+    machines = majority_machine(run.environment for run in members)
+    references = _newest(all_references.get((first.fingerprint, split), ()), first.table_conditions)
+    reference_rows = _sorted_rows(references, split, context.metric)
+    other_rows = rows_of(run for run in of_split[first.fingerprint, split] if run.comparable != first.comparable)
+    floors = floor_rows(rows, rows_of(references), other_rows)
+
+    means = [_mean(runs, split, context.metric) for runs in rows]
+    human = next((_mean(runs, split, context.metric) for runs in reference_rows if runs[0].model == "human"), None)
+    margin = margin_of(context.options, human, means)
+    gains = [_gain(runs, split, margin[0], context) for runs in rows]
+    table = _Table(rows, reference_rows, floors, split, margin, {index for index, gain in enumerate(gains) if gain})
+    tests = _test_table(table, context)
+
+    other_hardware = rows_on_other_hardware(rows)
+    group_rows = []
+    for index, (runs, gain) in enumerate(zip(rows, gains, strict=True)):
+        rivals = [other[0].variant for other in rows if other[0].model == runs[0].model]
         differs = _differences(runs[0].variant, rivals)
         if first.is_system:
-            differs |= _conditions_of_system(runs[0], by_row)
-        pairs.append((_row(runs, split, differs, context, machines), runs))
-    pairs.sort(key=lambda pair: _rank(pair[0], context.metric))
-    rows = [runs for _, runs in pairs]
-    references = _newest(all_references.get((first.fingerprint, split), ()), first.table_conditions)
-    other = rows_of(run for run in of_split[first.fingerprint, split] if run.comparable != first.comparable)
-    floors = floor_rows(rows, rows_of(references), other)
-    reference_rows = _references(references, split, first.table_conditions, context)
-    human = next((row.mean(context.metric) for row in reference_rows if row.model == "human"), None)
-    margin = margin_of(context.options, human, (row.mean(context.metric) for row, _ in pairs))
-    gains = [_gain(runs, split, margin[0], context) for runs in rows]
-    seeds = shared_seeds(rows)
-    compared_on_other_hardware = rows_on_other_hardware(
-        [[run for run in runs if run.seed in seeds] or runs for runs in rows]
-    )
-    trained_longer = {index for index, gain in enumerate(gains) if gain}
-    ranks, comparisons = rank_rows(
-        rows,
-        floors,
-        split,
-        context.scored,
-        context.metric,
-        context.options,
-        margin,
-        compared_on_other_hardware,
-        trained_longer,
-    )
-    other_hardware = rows_on_other_hardware(rows)
+            differs |= _conditions_of_system(runs[0], rows)
+        row = _row(runs, split, tests.scores[index], differs, context, machines)
+        ranks = {metric: tests.ranks[metric][index] for metric in context.tested}
+        group_rows.append(replace(row, ranks=ranks, other_hardware=other_hardware.get(index), gain=gain))
     return Group(
         *(first.dataset, first.fingerprint, split, first.table_track, first.table_signature),
-        rows=tuple(
-            replace(row, ranks=of_row, other_hardware=other_hardware.get(index), gain=gain)
-            for index, ((row, _), of_row, gain) in enumerate(zip(pairs, ranks, gains, strict=True))
-        ),
-        references=reference_rows,
-        comparisons=comparisons,
+        rows=tuple(group_rows),
+        references=_references(references, table, tests, first.table_conditions, context),
+        comparisons=tests.comparisons,
         budget=first.budget,
         budget_series=first.budget_series,
         metric=context.metric,
     )
+
+
+def _group_of_references(runs: Sequence[Run], split: str, context: _Context) -> Group:
+    """Of references beside which there is no model."""
+    first = runs[0]
+    references = _newest(runs, {})
+    table = _Table([], _sorted_rows(references, split, context.metric), [], split, (0.0, None), set())
+    rows = _references(references, table, _test_table(table, context), {}, context)
+    return Group(first.dataset, first.fingerprint, split, first.track, references=rows, metric=context.metric)
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """The rows of a group and its references, each best first, and the floors that the rows are tested against.
+
+    `trained_longer` are the indices of rows that were trained longer under a larger budget too.
+    """
+
+    rows: list[list[Run]]
+    references: list[list[Run]]
+    floors: Sequence[Sequence[Run]]
+    split: str
+    margin: tuple[float, str | None]
+    trained_longer: set[int]
+
+
+@dataclass(slots=True)
+class _Tests:
+    """What the scores of single images say of a table.
+
+    `scores` are the spreads of each row by metric, those of the references last; `ranks` those of each row, by metric.
+    """
+
+    scores: list[dict[str, Spread]]
+    contenders: list[Contender] = field(default_factory=list)
+    ranks: dict[str, list[RankInterval]] = field(default_factory=dict)
+    comparisons: Comparisons | None = None
+
+
+def _test_table(table: _Table, context: _Context) -> _Tests:
+    """Test a table on one metric after the other: only the scores of one are held at once."""
+    all_rows = [*table.rows, *table.references]
+    tests = _Tests([spreads({run.seed: run.scores[table.split]["overall"] for run in runs}) for runs in all_rows])
+    # The metric that sorts says which rows compete on all others.
+    for metric in dict.fromkeys((context.metric, *context.tested)):
+        _test_metric(table, tests, metric, context)
+    return tests
+
+
+def _test_metric(table: _Table, tests: _Tests, metric: str, context: _Context) -> None:
+    """Read the scores of all images on a metric, and add what they say to the tests."""
+    all_rows = [*table.rows, *table.references]
+    runs = chain.from_iterable([*all_rows, *table.floors] if metric == context.metric else all_rows)
+    scores = context.image_scores(runs, table.split, metric)
+    for row, of_row in zip(all_rows, tests.scores, strict=True):
+        if metric in of_row and of_row[metric].n > 1:
+            measured = [run.id for run in row if _values([run], table.split, metric)]
+            of_row[metric] = with_interval_over_seeds(of_row[metric], metric, scores.of_runs(measured))
+    if metric == context.metric:
+        seeds = shared_seeds(table.rows)
+        compared_runs = [[run for run in runs if run.seed in seeds] or runs for runs in table.rows]
+        tests.contenders = contenders_of(
+            table.rows,
+            table.floors,
+            scores,
+            context.options,
+            rows_on_other_hardware(compared_runs),
+            table.trained_longer,
+        )
+    tests.ranks[metric], compared = rank_on(tests.contenders, scores)
+    if metric == context.metric:
+        tests.comparisons = comparisons_of(tests.contenders, compared, scores, metric, table.margin)
 
 
 def _conditions_of_system(run: Run, rows: Iterable[Sequence[Run]]) -> dict[str, str | None]:
@@ -349,12 +416,14 @@ def _conditions_of_system(run: Run, rows: Iterable[Sequence[Run]]) -> dict[str, 
     return shown | ({"ids": own["ids"]} if "ids" in own else {})
 
 
-def _references(runs: Sequence[Run], split: str, conditions: Mapping[str, str], context: _Context) -> tuple[Row, ...]:
+def _references(
+    runs: Sequence[Run], table: _Table, tests: _Tests, conditions: Mapping[str, str], context: _Context
+) -> tuple[Row, ...]:
     """Rows of references; they differ from the `conditions` of the group, where it has any."""
     group = [conditions] if conditions else []
     machines = majority_machine(run.environment for run in runs)
     rows = []
-    for row in rows_of(runs):
+    for row, scores in zip(table.references, tests.scores[len(table.rows) :], strict=True):
         differs = _differences(row[0].conditions, group)
         if group and conditions["track"] == SYSTEMS:  # in which no reference is, nor most of what it is made by
             differs = {
@@ -365,8 +434,8 @@ def _references(runs: Sequence[Run], split: str, conditions: Mapping[str, str], 
             differs.pop("track", None)
         if "rev" in conditions:
             differs.pop("v", None)  # of a results revision any release is comparable
-        rows.append(_row(row, split, differs, context, machines))
-    return tuple(sorted(rows, key=lambda row: _rank(row, context.metric)))
+        rows.append(_row(row, table.split, scores, differs, context, machines))
+    return tuple(rows)
 
 
 def _newest(runs: Sequence[Run], conditions: Mapping[str, str]) -> list[Run]:
@@ -383,20 +452,21 @@ def _newest(runs: Sequence[Run], conditions: Mapping[str, str]) -> list[Run]:
 
 
 def _row(
-    runs: Sequence[Run], split: str, differs: dict[str, str | None], context: _Context, machines: Mapping[Phase, str]
+    runs: Sequence[Run],
+    split: str,
+    scores: dict[str, Spread],
+    differs: dict[str, str | None],
+    context: _Context,
+    machines: Mapping[Phase, str],
 ) -> Row:
     domains = list(dict.fromkeys(domain for run in runs for domain in run.scores[split] if domain != "overall"))
-    scored = {
-        metric: {run.seed: of_run for run in runs if (of_run := by_run.get((run.id, split)))}
-        for metric, by_run in context.scored.items()
-    }
     costs, other_machines = row_costs(runs, machines)
     return Row(
         model=runs[0].model,
         role=runs[0].role,
         seeds=tuple(run.seed for run in runs),
         keys=tuple(run.key for run in runs),
-        scores=spreads({run.seed: run.scores[split]["overall"] for run in runs}, scored),
+        scores=scores,
         domains={domain: spreads({run.seed: run.scores[split].get(domain, {}) for run in runs}) for domain in domains},
         costs=costs,
         other_machines=other_machines,
@@ -430,9 +500,19 @@ def _stated_costs(card: Mapping[str, Any]) -> dict[str, Quantity]:
     return stated
 
 
-def _rank(row: Row, metric: str) -> tuple[bool, float, str]:
-    mean = row.mean(metric)
-    return mean is None, -(mean or 0.0), row.model
+def _sorted_rows(runs: Iterable[Run], split: str, metric: str) -> list[list[Run]]:
+    """The rows by mean score, best first; those without one last."""
+
+    def order(row: Sequence[Run]) -> tuple[bool, float, str]:
+        mean = _mean(row, split, metric)
+        return mean is None, -(mean or 0.0), row[0].model
+
+    return sorted(rows_of(runs), key=order)
+
+
+def _mean(runs: Sequence[Run], split: str, metric: str) -> float | None:
+    values = _values(runs, split, metric)
+    return fmean(values.values()) if values else None
 
 
 def _differences(own: Mapping[str, str], others: Sequence[Mapping[str, str]]) -> dict[str, str | None]:

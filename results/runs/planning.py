@@ -7,15 +7,12 @@ from math import sqrt
 from statistics import fmean
 from typing import Final
 
-import numpy as np
-
 from results.runs.leaderboard import RANKING_METRIC, rows_of
 from results.runs.reading import finished, image_scores
-from results.runs.run import ByImage
 from results.runs.spreads import machine_of
 from results.runs.standings import FLOORS
 from results.statistics.architecture import missing, summary
-from results.statistics.significance import mean_of_seeds
+from results.statistics.score_matrix import ScoreMatrix
 from results.store.store import Store
 
 _POINTS: Final = 100
@@ -46,21 +43,23 @@ def stored_variances(store: Store, dataset: str, split: str) -> StoredVariances 
     models = (run for run in finished(store, dataset) if run.role == "model" and run.model not in FLOORS)
     runs = [run for run in models if split in run.scores]
     with store.reading() as connection:
-        by_image = image_scores(connection, runs, RANKING_METRIC)
-    groups: dict[object, list[list[ByImage]]] = {}
+        ciders = image_scores(connection, runs, split, RANKING_METRIC)
+    groups: dict[object, list[list[int]]] = {}
     for row in rows_of(runs):
-        scored = [by_image[run.id, split] for run in row]
-        groups.setdefault(row[0].comparable, []).append([seed for seed in scored if seed])
-    found = [variances for rows in groups.values() if (variances := _variances(rows)) is not None]
-    return max(reversed(found), key=lambda each: each.degrees, default=None)
+        scored = [run.id for run in row if ciders.has(run.id)]
+        groups.setdefault(row[0].comparable, []).append(scored)
+    known = [variances for rows in groups.values() if (variances := _variances(ciders, rows)) is not None]
+    return max(reversed(known), key=lambda variances: variances.degrees, default=None)
 
 
-def _variances(rows: Sequence[Sequence[ByImage]]) -> StoredVariances | None:
-    several = [seeds for seeds in rows if len(seeds) > 1]
-    images = list(mean_of_seeds([seed for seeds in several for seed in seeds])) if several else []
-    models = [_POINTS * np.array([[seed[image] for image in images] for seed in seeds]) for seeds in several]
+def _variances(ciders: ScoreMatrix, rows: Sequence[Sequence[int]]) -> StoredVariances | None:
+    """Of the rows of a group, each the ids of its runs that have scores."""
+    several = [runs for runs in rows if len(runs) > 1]
+    images = ciders.common([run for runs in several for run in runs])
+    models = [_POINTS * ciders.of_images(runs, images) for runs in several]
     if not models or any(missing(scores) for scores in models):
         return None
+    count = models[0].shape[1]
     parts = [summary(scores) for scores in models]
     seeds = [len(scores) for scores in models]
     degrees = sum(seeds) - len(seeds)
@@ -69,12 +68,12 @@ def _variances(rows: Sequence[Sequence[ByImage]]) -> StoredVariances | None:
     interaction = sum(weight * float(part.interaction) for weight, part in weighed)  # e²/N
     # Of one image's difference, as `results.statistics.architecture.difference_of_means` has it; may be below 0.
     pairs = [
-        float((one.images - two.images).var(ddof=1) - len(images) * (one.interaction + two.interaction))
+        float((one.images - two.images).var(ddof=1) - count * (one.interaction + two.interaction))
         for one, two in combinations(parts, 2)
     ]
     deviation = sqrt(max(fmean(pairs), 0.0)) if pairs else None
-    sizes = len(images), len(parts), sum(seeds)
-    return StoredVariances(sqrt(between), degrees, sqrt(len(images) * interaction), deviation, *sizes)
+    sizes = count, len(parts), sum(seeds)
+    return StoredVariances(sqrt(between), degrees, sqrt(count * interaction), deviation, *sizes)
 
 
 def run_seconds(store: Store, dataset: str, conditions: dict[str, str], machine: str | None = None) -> dict[str, float]:

@@ -5,16 +5,17 @@ from dataclasses import fields
 from difflib import get_close_matches
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, func, or_, select, true
+from sqlalchemy import ColumnElement, Connection, func, or_, select, true, type_coerce
 
 from results.errors import StoreError
 from results.records import AttentionRecord, CodeRecord, EpochRecord, ImageRecord, Quantity
 from results.runs.facts import fact_influences, is_fact
 from results.runs.more_metrics import depends_on, is_more
-from results.runs.run import ByImage, DatasetInfo, Run
+from results.runs.run import DatasetInfo, Run
+from results.statistics.score_matrix import ScoreMatrix
 from results.statistics.significance import SUMS
 from results.store import schema
-from results.store.schema import Caption, Cost, DatasetRow, Epoch, HeldOutScore, Image, RunRow, Score
+from results.store.schema import Caption, Cost, DatasetRow, Epoch, HeldOutScore, Image, RunRow, Score, ScoreArrays
 from results.store.store import Store
 
 FINISHED = RunRow.status == "finished"
@@ -150,19 +151,27 @@ def read_images(connection: Connection, runs: Sequence[Run]) -> None:
 
 
 def image_scores(
-    connection: Connection, runs: Sequence[Run], metric: str, *, of_score: bool = False
-) -> dict[tuple[int, str], ByImage]:
-    """Numbers of single images by run id and split; empty for runs and splits that have none.
+    connection: Connection, runs: Sequence[Run], split: str, metric: str, *, of_score: bool = False
+) -> ScoreMatrix:
+    """Scores of single images; with `of_score`, numbers whose mean is the split's score.
 
-    They are scores of the images; with `of_score`, numbers whose mean is the split's score: influences on the metrics
-    of `results.statistics.significance.SUMS`.
+    These are influences on the metrics of `results.statistics.significance.SUMS`, and scores of all others.
     """
     table = schema.ImageInfluences if of_score and metric in SUMS else schema.ImageScores
-    found: dict[tuple[int, str], ByImage] = {(run.id, split): {} for run in runs for split in run.scores}
-    wanted = (table.run_id.in_([run.id for run in runs]), table.metric == metric)
-    for run_id, split, scores in connection.execute(select(table.run_id, table.split, table.scores).where(*wanted)):
-        found[run_id, split] = scores
-    return found
+    return _numbers_of_images(connection, table, runs, split, metric)
+
+
+def _numbers_of_images(
+    connection: Connection,
+    table: type[schema.ImageScores | schema.ImageInfluences],
+    runs: Sequence[Run],
+    split: str,
+    metric: str,
+) -> ScoreMatrix:
+    run_ids = [run.id for run in runs]
+    query = select(table.run_id, type_coerce(table.scores, ScoreArrays))
+    query = query.where(table.run_id.in_(run_ids), table.split == split, table.metric == metric)
+    return ScoreMatrix.from_runs(run_ids, dict(connection.execute(query).all()))
 
 
 def score_values(store: Store, keys: Collection[str], split: str, metric: str) -> dict[str, float]:

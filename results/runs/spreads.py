@@ -2,16 +2,16 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import fsum, sqrt
 from statistics import fmean
 from typing import Any, Final, Literal, get_args
 
 from results.records import Quantity
-from results.runs.run import ByImage, Run
+from results.runs.run import Run
 from results.statistics.architecture import OVER_IMAGES, OVER_SEEDS, architecture_mean
 from results.statistics.estimate import Estimate
-from results.statistics.significance import matrix
+from results.statistics.significance import Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,36 +123,32 @@ def _name(environment: Mapping[str, Any]) -> str:
     return str(name or environment.get("cpu") or "")
 
 
-def spreads(
-    by_seed: Mapping[int, Mapping[str, Quantity]], scored: Mapping[str, Mapping[int, ByImage]] | None = None
-) -> dict[str, Spread]:
-    """Every metric over seeds; `scored` are the images' scores that several seeds need for an interval."""
+def spreads(by_seed: Mapping[int, Mapping[str, Quantity]]) -> dict[str, Spread]:
+    """Every metric over seeds, with the interval over images where one seed has it."""
     by_metric = {}
     for metric in dict.fromkeys(metric for scores in by_seed.values() for metric in scores):
         measured, values, reason = _measured({seed: scores.get(metric) for seed, scores in by_seed.items()})
         mean, deviation = fmean(values) if values else None, None
         if mean is not None and len(values) > 1:  # `statistics.stdev`, by exact fractions, takes twenty times as long
             deviation = sqrt(fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
-        interval = _interval(measured, (scored or {}).get(metric, {}), _HIGHEST.get(metric, 1.0))
-        by_metric[metric] = Spread(mean, deviation, len(values), reason, *interval)
+        spread = Spread(mean, deviation, len(values), reason)
+        if len(values) == 1:
+            [only] = measured.values()
+            spread = replace(spread, low=only.low, high=only.high, over=None if only.low is None else OVER_IMAGES)
+        by_metric[metric] = spread
     return by_metric
 
 
-def _interval(
-    measured: Mapping[int, Quantity], scored: Mapping[int, ByImage], highest: float
-) -> tuple[float | None, float | None, str | None]:
-    """Of one seed that over images, as stored; of several that of their mean, where all their images' scores are.
+def with_interval_over_seeds(spread: Spread, metric: str, scores: Array | None) -> Spread:
+    """The spread of several seeds with the interval of its mean, by the `scores` (seeds, images) of those that have it.
 
-    t knows no bounds, scores do: the interval ends at 0 and at the `highest` score that there can be.
+    t knows no bounds, scores do: the interval ends at 0 and at the highest score that there can be.
     """
-    if len(measured) == 1:
-        [only] = measured.values()
-        return only.low, only.high, None if only.low is None else OVER_IMAGES
-    scores = matrix([scored.get(seed, {}) for seed in measured])
     mean = Estimate(None) if scores is None else architecture_mean(scores)
     if mean.low is None or mean.high is None:
-        return None, None, None
-    return max(mean.low, 0.0), min(mean.high, highest), OVER_SEEDS
+        return spread
+    highest = _HIGHEST.get(metric, 1.0)
+    return replace(spread, low=max(mean.low, 0.0), high=min(mean.high, highest), over=OVER_SEEDS)
 
 
 def row_costs(

@@ -1,13 +1,13 @@
 """The ranks of a leaderboard's rows: the floors first, then all pairs of rows over seeds and images, by metric."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
 import numpy as np
 
-from results.runs.run import NO_PART, ByImage, Run
+from results.runs.run import NO_PART, Run
 from results.statistics.architecture import (
     NEEDS_IMAGES,
     Ranking,
@@ -19,7 +19,8 @@ from results.statistics.architecture import (
 )
 from results.statistics.estimate import Estimate
 from results.statistics.learning import LEAST, mean_learning
-from results.statistics.significance import Array, holm, matrix, mean_of_seeds, sign_flip_columns
+from results.statistics.score_matrix import Mask, ScoreMatrix
+from results.statistics.significance import Array, holm, image_means, sign_flip_columns
 
 FLOORS: Final = ("majority", "retrieval", "blind")
 _SEES_PIXELS: Final = "pixels["
@@ -42,8 +43,6 @@ NO_SCORES: Final = "no numbers of single images are stored"
 MARGIN_SHARE: Final = 0.02
 """Of the score of people, or else of the best row: differences below count as none, unless a margin is given."""
 
-Scored = Mapping[str, Mapping[tuple[int, str], ByImage]]
-"""By metric, then by run id and split: one number an image, whose mean is the score."""
 Rows = Sequence[Sequence[Run]]
 Verdict = Literal["better", "worse", "same", "unknown"]
 
@@ -179,25 +178,30 @@ def floor_rows(rows: Rows, references: Rows, other_rows: Rows = ()) -> list[Sequ
     return floors + [runs for runs in of_other_features if runs[0].model not in known]
 
 
-def floor_tests(
-    rows: Sequence[Sequence[ByImage]], floors: Sequence[tuple[str, Sequence[ByImage]]]
-) -> list[tuple[FloorTest, ...]]:
+def floor_tests(rows: Rows, floors: Rows, image_scores: ScoreMatrix) -> list[tuple[FloorTest, ...]]:
     """Each row's tests against all floors, corrected together; a row is not tested against floors of other images.
 
-    Rows and floors are their seeds' scores by image; seeds without any are passed over. Where both have one seed, signs
-    are flipped over images, as of any two sets of captions.
+    Rows that are floors are not tested. Runs without scores are passed over. Where both have one seed, signs are
+    flipped over images, as of any two sets of captions.
     """
-    scores = [matrix([seed for seed in seeds if seed]) for seeds in rows]
-    images = next((set(seed) for seeds in rows for seed in seeds if seed), set())
-    floor_scores = [
-        (name, matrix([seed for seed in seeds if seed])) for name, seeds in floors if _covers(seeds, images)
+    runs_of_rows = [
+        [] if runs[0].model in FLOORS else [run.id for run in runs if image_scores.has(run.id)] for runs in rows
     ]
+    runs_of_floors = [(runs[0].model, [run.id for run in runs if image_scores.has(run.id)]) for runs in floors]
+    images = next((image_scores.scored(runs[0]) for runs in runs_of_rows if runs), None)
+    if images is None or images.sum() < 2:
+        return [()] * len(rows)
+
+    def covers(runs: Sequence[int]) -> bool:
+        return bool(runs) and all(np.array_equal(image_scores.scored(run), images) for run in runs)
+
+    scores = [image_scores.of_images(runs, images) if covers(runs) else None for runs in runs_of_rows]
+    floor_scores = [(name, image_scores.of_images(runs, images)) for name, runs in runs_of_floors if covers(runs)]
     tests = [
         (index, name, of_row, of_floor)
         for index, of_row in enumerate(scores)
-        if of_row is not None and _covers(rows[index], images) and len(images) > 1
+        if of_row is not None
         for name, of_floor in floor_scores
-        if of_floor is not None
     ]
     p_values = [
         float(p_of_t(*difference_of_means(of_any_seeds(of_row), of_any_seeds(of_floor))))
@@ -214,17 +218,12 @@ def floor_tests(
     by_row: list[tuple[FloorTest, ...]] = [()] * len(rows)
     for (index, name, of_row, of_floor), p in zip(tests, holm(p_values), strict=True):
         gap = float((of_row.mean(axis=0) - of_floor.mean(axis=0)).mean())
-        by_row[index] += (FloorTest(name, Estimate(gap, p=p, n=len(images))),)
+        by_row[index] += (FloorTest(name, Estimate(gap, p=p, n=int(images.sum()))),)
     return by_row
 
 
-def _covers(seeds: Sequence[ByImage], images: set[int]) -> bool:
-    scored = [seed for seed in seeds if seed]
-    return bool(scored) and all(seed.keys() == images for seed in scored)
-
-
 @dataclass(frozen=True, slots=True)
-class _Contender:
+class Contender:
     """A row, the floors that it was tested against, and why it is not compared, or is compared but has no rank."""
 
     runs: Sequence[Run]
@@ -247,16 +246,16 @@ class _Contender:
 
 @dataclass(slots=True)
 class _Candidate:
-    """A contender on one metric: its scores (seeds, images) to compare, of these images, or the reason why not."""
+    """A contender on one metric: the images of its first run, and its scores (seeds, images), or the reason why not."""
 
-    contender: _Contender
-    images: Set[int]
+    contender: Contender
+    images: Mask
     scores: Array | None
     reason: str | None
 
 
 @dataclass(frozen=True, slots=True)
-class _Compared:
+class Compared:
     """The rows that were compared, by number, the seeds that they share, and all their pairs."""
 
     rows: list[int]
@@ -264,62 +263,52 @@ class _Compared:
     ranking: Ranking
 
 
-def rank_rows(
+def contenders_of(
     rows: Rows,
     floors: Rows,
-    split: str,
-    scored: Scored,
-    metric: str,
+    image_scores: ScoreMatrix,
     options: RankingOptions,
-    margin: tuple[float, str | None],
     other_hardware: Mapping[int, str],
     trained_longer: Collection[int] = (),
-) -> tuple[list[dict[str, RankInterval]], Comparisons | None]:
-    """Each row's ranks by metric, and all comparisons on `metric`.
+) -> list[Contender]:
+    """The rows as they compete on every metric, by the scores of images on the metric that sorts them.
 
-    Rows are tested against floors, as of `floor_rows`, on `metric` alone; one at the level of chance is no floor. Rows
-    in `trained_longer` are ranked in any case; `other_hardware` is as of `rows_on_other_hardware`.
+    `floors` are as of `floor_rows`; one at the level of chance is no floor. Rows in `trained_longer` are ranked in any
+    case; `other_hardware` is as of `rows_on_other_hardware`.
     """
-    by_run = scored.get(metric, {})
-    scores = [[by_run.get((run.id, split), {}) for run in runs] for runs in rows]
     learnt = [runs for runs in floors if why_unfinished(runs) != AT_CHANCE]
-    floor_scores = [(runs[0].model, [by_run.get((run.id, split), {}) for run in runs]) for runs in learnt]
-    is_floor = [runs[0].model in FLOORS for runs in rows]
-    tests = floor_tests([[] if floor else seeds for floor, seeds in zip(is_floor, scores, strict=True)], floor_scores)
     contenders = []
-    for index, (runs, of_row) in enumerate(zip(rows, tests, strict=True)):
-        unfinished = why_unfinished(runs)
+    for index, (runs, tests) in enumerate(zip(rows, floor_tests(rows, learnt, image_scores), strict=True)):
+        is_floor, unfinished = runs[0].model in FLOORS, why_unfinished(runs)
         not_compared = None
-        if is_floor[index]:
+        if is_floor:
             not_compared = "floor"
-        elif not all(test.above for test in of_row):
+        elif not all(test.above for test in tests):
             not_compared = NOT_ABOVE
         elif unfinished == AT_CHANCE:
             not_compared = AT_CHANCE
         elif options.same_machine and index in other_hardware:
             not_compared = OTHER_MACHINE
         not_ranked = None if options.rank_unconverged or index in trained_longer else unfinished
-        contenders.append(_Contender(runs, of_row, is_floor[index], not_compared, not_ranked))
-    ranks: list[dict[str, RankInterval]] = [{} for _ in rows]
-    compared = None
-    for name in scored:
-        of_metric, compared_on_metric = _rank_on(contenders, split, scored[name])
-        for index, rank in enumerate(of_metric):
-            ranks[index][name] = rank
-        if name == metric:
-            compared = compared_on_metric
-    floor_count = sum(map(len, tests))
-    if compared is None and not floor_count:
-        return ranks, None
-    images = next((len(seed) for seeds in scores for seed in seeds if seed), 0)
-    return ranks, _comparisons(compared, metric, margin, floor_count, images)
+        contenders.append(Contender(runs, tests, is_floor, not_compared, not_ranked))
+    return contenders
 
 
-def _comparisons(
-    compared: _Compared | None, metric: str, margin: tuple[float, str | None], floor_tests: int, images: int
-) -> Comparisons:
+def comparisons_of(
+    contenders: Sequence[Contender],
+    compared: Compared | None,
+    image_scores: ScoreMatrix,
+    metric: str,
+    margin: tuple[float, str | None],
+) -> Comparisons | None:
+    """All comparisons on the metric that sorts; None where no row was compared or tested against a floor."""
+    floor_count = sum(len(contender.floors) for contender in contenders)
+    runs = (run.id for contender in contenders for run in contender.runs)
+    images = next((int(image_scores.scored(run).sum()) for run in runs if image_scores.has(run)), 0)
     if compared is None:
-        return Comparisons(metric, images, (), (), (), 0.0, None, None, None, floor_tests)
+        if not floor_count:
+            return None
+        return Comparisons(metric, images, (), (), (), 0.0, None, None, None, floor_count)
     rows, seeds, within = compared.rows, compared.seeds, margin[0]
     pairs = []
     for pair in compared.ranking.pairs:
@@ -336,7 +325,7 @@ def _comparisons(
     prior_df = bartlett_p = None
     if (variances := compared.ranking.variances) is not None:
         prior_df, bartlett_p = float(variances.prior_df), float(variances.bartlett_p)
-    return Comparisons(metric, images, seeds, tuple(rows), tuple(pairs), *margin, prior_df, bartlett_p, floor_tests)
+    return Comparisons(metric, images, seeds, tuple(rows), tuple(pairs), *margin, prior_df, bartlett_p, floor_count)
 
 
 def margin_of(options: RankingOptions, human: float | None, means: Iterable[float | None]) -> tuple[float, str | None]:
@@ -354,10 +343,8 @@ def why_unfinished(runs: Sequence[Run]) -> str | None:
     return _UNFINISHED.get(mean_learning(trained).state) if trained else None
 
 
-def _rank_on(
-    contenders: Sequence[_Contender], split: str, by_run: Mapping[tuple[int, str], ByImage]
-) -> tuple[list[RankInterval], _Compared | None]:
-    """The ranks of rows on one metric, and what was compared.
+def rank_on(contenders: Sequence[Contender], image_scores: ScoreMatrix) -> tuple[list[RankInterval], Compared | None]:
+    """The ranks of rows on one metric, by its scores of images, and what was compared.
 
     Captions that other systems wrote, which do not share two seeds, are compared as they are, by the mean of a system's
     files.
@@ -366,10 +353,10 @@ def _rank_on(
     seeds = shared_seeds(admitted)
     share_seeds = len(seeds) > 1 and all({run.seed for run in runs}.issuperset(seeds) for runs in admitted)
     as_given = all(contender.runs[0].is_system for contender in contenders) and not share_seeds
-    candidates = [_candidate(contender, split, by_run, None if as_given else seeds) for contender in contenders]
+    candidates = [_candidate(contender, image_scores, None if as_given else seeds) for contender in contenders]
     scored = [candidate for candidate in candidates if candidate.reason is None]
     for candidate in scored:
-        if candidate.images != scored[0].images:
+        if not np.array_equal(candidate.images, scored[0].images):
             candidate.reason = OTHER_IMAGES
         elif not as_given:
             candidate.reason = _why_other_seeds(candidate.contender.runs, seeds)
@@ -393,40 +380,37 @@ def _rank_on(
             ranks[members[member]] = candidate.contender.rank(
                 *ranking.ranks[member], p_against_best=best, p_against_above=above
             )
-    return ranks, _Compared(members, () if as_given else seeds, ranking)
+    return ranks, Compared(members, () if as_given else seeds, ranking)
 
 
-def _candidate(
-    contender: _Contender,
-    split: str,
-    by_run: Mapping[tuple[int, str], ByImage],
-    seeds: Sequence[int] | None,
-) -> _Candidate:
+def _candidate(contender: Contender, image_scores: ScoreMatrix, seeds: Sequence[int] | None) -> _Candidate:
     """A row's scores of these seeds, or with None the mean of all its files; a reason where they cannot be compared."""
-    of_runs = [by_run.get((run.id, split), {}) for run in contender.runs]
     if seeds is None:
-        scores, reason = _mean_of_files(of_runs)
+        scores, reason = _mean_of_files(contender.runs, image_scores)
     else:
-        scores, reason = _scores_of_seeds(contender.runs, of_runs, seeds)
-    return _Candidate(contender, of_runs[0].keys(), scores, contender.not_compared or reason)
+        scores, reason = _scores_of_seeds(contender.runs, image_scores, seeds)
+    images = image_scores.scored(contender.runs[0].id)
+    return _Candidate(contender, images, scores, contender.not_compared or reason)
 
 
-def _mean_of_files(of_runs: Sequence[ByImage]) -> tuple[Array | None, str | None]:
-    scores = matrix([mean_of_seeds(of_runs)])
-    if scores is None:
+def _mean_of_files(runs: Sequence[Run], image_scores: ScoreMatrix) -> tuple[Array | None, str | None]:
+    """The mean over files of each image that all of them have, as of one seed."""
+    files = [run.id for run in runs]
+    images = image_scores.common(files)
+    if not images.any():
         return None, NO_SCORES
+    scores = image_means(image_scores.of_images(files, images))[None]
     return scores, NEEDS_IMAGES if scores.shape[1] < 2 else None
 
 
 def _scores_of_seeds(
-    runs: Sequence[Run], of_runs: Sequence[ByImage], seeds: Sequence[int]
+    runs: Sequence[Run], image_scores: ScoreMatrix, seeds: Sequence[int]
 ) -> tuple[Array | None, str | None]:
     """The scores of the runs with these seeds; the reason is of all runs, whatever their seeds."""
-    whole = matrix(of_runs)
+    whole = image_scores.of_runs([run.id for run in runs])
     if whole is None:
-        return None, OTHER_IMAGES if all(of_runs) else NO_SCORES
-    chosen = [of_run for run, of_run in zip(runs, of_runs, strict=True) if run.seed in seeds]
-    return matrix(chosen), missing(whole)
+        return None, OTHER_IMAGES if all(image_scores.has(run.id) for run in runs) else NO_SCORES
+    return image_scores.of_runs([run.id for run in runs if run.seed in seeds]), missing(whole)
 
 
 def _why_other_seeds(runs: Sequence[Run], seeds: Sequence[int]) -> str | None:

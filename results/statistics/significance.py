@@ -304,6 +304,11 @@ def mean_of_seeds(seeds: Sequence[ByImage]) -> dict[int, float]:
     return {image: fmean(seed[image] for seed in seeds) for image in sorted(images)}
 
 
+def image_means(scores: Array) -> Array:
+    """Each image's mean over the seeds of scores (S, N), of sums that are rounded once."""
+    return np.array([fmean(seeds) for seeds in scores.T.tolist()])
+
+
 def _test(differences: Array) -> list[tuple[float, float, float]]:
     """Low and high end and p-value of each column of differences, (N, K).
 

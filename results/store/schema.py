@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, Literal, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 from sqlalchemy import (
     JSON,
     BigInteger,
@@ -66,15 +67,31 @@ class PackedScores(TypeDecorator[dict[int, float]]):
 
     def process_result_value(self, value: Any, dialect: Dialect) -> dict[int, float]:  # noqa: ARG002
         """To a dictionary ascending by image id; ValueError where the blob is damaged."""
-        if len(value) % 16:
-            raise ValueError(f"{len(value)} bytes are no ids and scores")
-        half = len(value) // 2
-        ids, scores = np.frombuffer(value[:half], "<i8"), np.frombuffer(value[half:], "<f8")
-        if (ids[1:] <= ids[:-1]).any():
-            raise ValueError("the ids do not ascend")
-        if not np.isfinite(scores).all():
-            raise ValueError("a score is not finite")
+        ids, scores = _unpack_scores(value)
         return dict(zip(ids.tolist(), scores.tolist(), strict=True))
+
+
+class ScoreArrays(TypeDecorator[tuple[NDArray[np.int64], NDArray[np.float64]]]):
+    """`PackedScores` read as arrays: `select(type_coerce(ImageScores.scores, ScoreArrays))`."""
+
+    impl = LargeBinary
+    cache_ok = True
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> tuple[NDArray[np.int64], NDArray[np.float64]]:  # noqa: ARG002
+        """To ascending image ids and their scores; ValueError where the blob is damaged."""
+        return _unpack_scores(value)
+
+
+def _unpack_scores(blob: Any) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    if len(blob) % 16:
+        raise ValueError(f"{len(blob)} bytes are no ids and scores")
+    half = len(blob) // 2
+    ids, scores = np.frombuffer(blob[:half], "<i8"), np.frombuffer(blob[half:], "<f8")
+    if (ids[1:] <= ids[:-1]).any():
+        raise ValueError("the ids do not ascend")
+    if not np.isfinite(scores).all():
+        raise ValueError("a score is not finite")
+    return ids, scores
 
 
 class PackedWeights(TypeDecorator[list[list[float]]]):

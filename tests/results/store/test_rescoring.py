@@ -55,10 +55,9 @@ def test_influences_come_with_added_scores(store: Store, add: Callable[..., str]
         add_scores(store, key, [SplitResult("test", CAPTIONS, scores, {}, influences={"BLEU-4": values})])
     with store.reading() as connection:
         runs = reading.read_runs(connection, reading.FINISHED)
-        assert reading.image_scores(connection, runs, "BLEU-4", of_score=True) == {(runs[0].id, "test"): values}
-        by_image = {1: 0.5, 2: 1.0, 30: 1.5}
-        assert reading.image_scores(connection, runs, "CIDEr-D", of_score=True) == {(runs[0].id, "test"): by_image}
-        assert reading.image_scores(connection, runs, "METEOR", of_score=True) == {(runs[0].id, "test"): {}}
+        for metric, by_image in (("BLEU-4", values), ("CIDEr-D", {1: 0.5, 2: 1.0, 30: 1.5}), ("METEOR", {})):
+            scores = reading.image_scores(connection, runs, "test", metric, of_score=True)
+            assert scores.by_image(runs[0].id) == by_image
 
 
 def test_unknown_and_unfinished_runs_are_refused(store: Store, make: Any) -> None:
