@@ -33,9 +33,10 @@ if TYPE_CHECKING:
     from harness.data.dataset import Dataset
     from harness.data.formats.references import References
     from harness.metrics.evaluator import Report
-    from results.comparison.comparison import Comparison, ScoreChange
+    from results.comparison.comparison import Comparison
     from results.frames import Results
     from results.statistics.estimate import Estimate
+    from results.statistics.significance import PairedScores
     from zoo.captioner import Captioner
 
 __all__ = [
@@ -316,7 +317,7 @@ class Evaluation:
             >>> print(f"{change.value:.3f} [{change.low:.3f}, {change.high:.3f}], p = {change.p:.4f}")
             0.500 [0.500, 0.500], p = 0.0029
         """
-        from results.comparison.comparison import ScoreChange, with_corrected_intervals
+        from results.comparison.comparison import ScoreChange, UntestedScore, with_corrected_intervals
 
         _refuse_other_conditions(self.signature, other.signature)
         changes = [
@@ -329,19 +330,23 @@ class Evaluation:
             )
             for metric in {**self.scores, **self.reasons}
         ]
-        testable = [(change, self._numbers_to_test(other, change)) for change in changes if change.reason is None]
-        tested = {change.metric: change for change in with_corrected_intervals(testable)}
+        untested = [
+            UntestedScore.from_scores(change, self._scores_to_test(other, change.metric))
+            for change in changes
+            if change.reason is None
+        ]
+        tested = {change.metric: change for change in with_corrected_intervals(untested)}
         return {change.metric: tested.get(change.metric, change).estimate for change in changes}
 
-    def _numbers_to_test(
-        self, other: Evaluation, change: ScoreChange
-    ) -> tuple[Sequence[Mapping[int, float]], Sequence[Mapping[int, float]]]:
+    def _scores_to_test(self, other: Evaluation, metric: str) -> PairedScores:
         """Numbers of single images whose mean is the score, of both sides."""
-        numbers = []
-        for evaluation in (self, other):
-            scores = evaluation._report.evaluation
-            numbers.append(scores.influences.get(change.metric) or scores.per_image[change.metric])
-        return [numbers[0]], [numbers[1]]
+        from results.statistics.significance import PairedScores
+
+        before, after = (
+            evaluation._report.evaluation.influences.get(metric) or evaluation._report.evaluation.per_image[metric]
+            for evaluation in (self, other)
+        )
+        return PairedScores.from_captions(before, after)
 
 
 def evaluate(

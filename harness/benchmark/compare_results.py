@@ -5,7 +5,7 @@ from pathlib import Path
 from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
 from results.comparison.comparison import Comparison, compare_models, compare_stores
-from results.runs.reading import evaluated_images, finished_with_images, run_keys
+from results.runs.reading import evaluated_images, run_keys, stored_runs
 from results.store.store import Store
 
 
@@ -32,15 +32,15 @@ def compare_results(before: str, after: str, workspace: Workspace, captions: int
     if are_stores[0]:
         return _compare_stores(before, after, captions)
     with workspace.open_results() as results:
-        runs_before, runs_after = (finished_with_images(results, run_keys(results, name)) for name in names)
+        runs_before, runs_after = (stored_runs(results, run_keys(results, name)) for name in names)
         return compare_models(runs_before, runs_after, evaluated_images(results), captions)
 
 
 def _compare_stores(before: str, after: str, captions: int) -> Comparison:
     with _open(before) as store_before, _open(after) as store_after:
-        runs_before, runs_after = finished_with_images(store_before), finished_with_images(store_after)
-        for name, runs in ((before, runs_before), (after, runs_after)):
-            if not runs:
+        runs_before, runs_after = stored_runs(store_before), stored_runs(store_after)
+        for name, stored in ((before, runs_before), (after, runs_after)):
+            if not stored.runs:
                 raise BenchError(f"no run has finished in {name}", "make some with: bench run --models all")
         comparison = compare_stores(runs_before, runs_after, evaluated_images(store_before), captions)
     if not comparison.pairs:

@@ -108,11 +108,11 @@ def _compare_pairs(
     from harness.config.load import load_pairs
     from reports.text import pairs as written
     from results.comparison.pairs import compare_pairs
-    from results.runs.reading import finished_with_images
+    from results.runs.reading import stored_runs
 
     printed = load_pairs(name)
     with open_results(workspace, db) as store, doing("Comparing"):
-        results = compare_pairs(finished_with_images(store), printed)
+        results = compare_pairs(stored_runs(store), printed)
     if format == "text":
         deliver(partial(written.print_pairs, results), out)
     else:

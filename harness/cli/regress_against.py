@@ -109,14 +109,14 @@ def train(side: Side, repository: Path, words: Sequence[str]) -> None:
 def compare_sides(before: Side, after: Side, metrics: Sequence[str]) -> CommitComparison:
     """Compare the workspaces of both sides; BenchError where there is nothing to compare."""
     from results.comparison.commits import compare_commits
-    from results.runs.reading import evaluated_images, failures, finished_with_images
+    from results.runs.reading import evaluated_images, failures, stored_runs
     from results.store.store import Store
 
     # Opened for writing, so that a database of an older schema is upgraded.
     with Store(before.workspace / "bench.sqlite") as first, Store(after.workspace / "bench.sqlite") as second:
-        sides = finished_with_images(first), finished_with_images(second)
+        sides = stored_runs(first), stored_runs(second)
         unfinished = failures(second)
-        if not sides[0]:
+        if not sides[0].runs:
             reason = next((run.reason or run.status for run in failures(first)), "no run")
             raise BenchError(f"{before.name} has nothing to compare with: {reason}", "name a commit whose runs finish")
         result = compare_commits(

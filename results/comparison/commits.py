@@ -4,19 +4,21 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+import numpy as np
+
 from results.comparison.comparison import (
     Comparison,
     Images,
     ScoreChange,
-    SeedsOfSides,
     compare_stores,
-    numbers_to_test,
+    scores_to_test,
 )
+from results.runs.reading import StoredRuns
 from results.runs.run import Run
 from results.statistics.architecture import OVER_SEEDS
 from results.statistics.estimate import Estimate
 from results.statistics.power import detectable_at_best, detectable_from
-from results.statistics.significance import matrix
+from results.statistics.significance import PairedScores
 
 FEWEST_IMAGES: Final = 6  # with fewer no sign-flip test reaches p < 0.05
 
@@ -89,8 +91,8 @@ class CommitComparison:
 
 def compare_commits(
     commit: str,
-    before: Sequence[Run],
-    after: Sequence[Run],
+    before: StoredRuns,
+    after: StoredRuns,
     *,
     unfinished: Iterable[Run],
     images: Images,
@@ -100,19 +102,24 @@ def compare_commits(
 
     `unfinished` are the other runs after the change, `images` those that were captioned, by the data set's fingerprint.
     """
-    scored_before = [_with_scores_of(run, metrics) for run in before]
-    scored_after = [_with_scores_of(run, metrics) for run in after]
+    scored_before = replace(before, runs=[_with_scores_of(run, metrics) for run in before.runs])
+    scored_after = replace(after, runs=[_with_scores_of(run, metrics) for run in after.runs])
     comparison = compare_stores(scored_before, scored_after, images, most=0)
-    keyed_before = {run.key: run for run in scored_before}
-    keyed_after = {run.key: run for run in scored_after}  # of the same keys, where no setting has changed
+    keyed_before = {run.key: run for run in before.runs}
+    keyed_after = {run.key: run for run in after.runs}  # of the same keys, where no setting has changed
     changes = []
     for pair in comparison.pairs:
         runs_before = [keyed_before[key] for key in pair.before.keys]
         runs_after = [keyed_after[key] for key in pair.after.keys]
         for score in pair.scores:
-            seeds, _ = numbers_to_test(runs_before, runs_after, score.split, score.metric)
-            changes.append(_metric_change(pair.after.model, score, seeds, comparison.tests))
-    return CommitComparison(commit, tuple(changes), _lost_runs(before, after, unfinished), comparison)
+            change = _metric_change(pair.after.model, score)
+            if score.test is not None:
+                stores = before.store, after.store
+                scores = scores_to_test(stores, runs_before, runs_after, score.split, score.metric).scores
+                change = _with_smallest_change(change, scores, comparison.tests)
+            changes.append(change)
+    lost = _lost_runs(before.runs, after.runs, unfinished)
+    return CommitComparison(commit, tuple(changes), lost, comparison)
 
 
 def _with_scores_of(run: Run, metrics: Collection[str]) -> Run:
@@ -127,24 +134,27 @@ def _with_scores_of(run: Run, metrics: Collection[str]) -> Run:
     return replace(run, scores=scores, facts={})
 
 
-def _metric_change(model: str, score: ScoreChange, seeds: SeedsOfSides, tests: int) -> MetricChange:
-    """A score's change, from the images' scores of both sides' seeds."""
-    change = MetricChange(
+def _metric_change(model: str, score: ScoreChange) -> MetricChange:
+    return MetricChange(
         model, score.split, score.metric, score.before, score.after, estimate=score.estimate, over=score.over
     )
-    if score.test is None:
+
+
+def _with_smallest_change(change: MetricChange, scores: PairedScores | None, tests: int) -> MetricChange:
+    """The change with what these scores could have shown, and whether they are the same."""
+    if scores is None:
         return change
-    change = replace(change, smallest=_smallest_change(seeds, score.over, tests))
-    if list(seeds[0]) == list(seeds[1]):
-        certain = replace(score.estimate, low=0.0, high=0.0, p=1.0, reason="")
+    change = replace(change, smallest=_smallest_change(scores, change.over, tests))
+    if np.array_equal(scores.before, scores.after):
+        certain = replace(change.estimate, low=0.0, high=0.0, p=1.0, reason="")
         return replace(change, estimate=certain, identical=True)
     return change
 
 
-def _smallest_change(seeds: SeedsOfSides, over: str | None, tests: int) -> float | None:
+def _smallest_change(scores: PairedScores, over: str | None, tests: int) -> float | None:
     """The smallest change that a test of such scores finds; None where they are of too few images or other seeds."""
-    before, after = map(matrix, seeds)
-    if before is None or after is None or before.shape[1] < FEWEST_IMAGES:
+    before, after = scores.before, scores.after
+    if before.shape[1] < FEWEST_IMAGES:
         return None
     if over == OVER_SEEDS:
         return detectable_from(before, after, tests) if before.shape == after.shape else None

@@ -10,14 +10,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, product
 from statistics import fmean
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import numpy as np
+from sqlalchemy import Connection
 
 from results.comparison.conditions import Row, differing, distinguishing, newest_runs, row_of
 from results.records import ImageRecord, Quantity, without_code
 from results.runs.facts import KINDS, fact_metric
 from results.runs.leaderboard import RANKING_METRIC
+from results.runs.reading import StoredRuns, captions_of, image_influences, image_scores
 from results.runs.run import Run
 from results.runs.spreads import depends_on_machine
 from results.statistics.architecture import (
@@ -30,16 +32,18 @@ from results.statistics.architecture import (
     t_quantile,
 )
 from results.statistics.estimate import Estimate
+from results.statistics.score_matrix import ScoreMatrix
 from results.statistics.significance import (
     SUMS,
-    ByImage,
+    ImageChanges,
+    PairedScores,
+    group_by_images,
     holm,
     holm_levels,
-    matrix,
-    mean_of_seeds,
     paired_differences,
     sign_flip_intervals,
 )
+from results.store.store import Store
 
 _MORE_IS_SLOWER: Final = {"s": True, "images/s": False}
 _NO_TIMES: Final = frozenset({"latency_iqr", "latency_margin"})  # in seconds, but how much a time varies
@@ -182,46 +186,103 @@ NO_INTERVAL: Final = (
     "the single images' scores are tested, whose mean is not the score, since a run has no influences of images on it"
 )
 
+OTHER_IMAGES: Final = "scored on other images"
 TOO_FEW_IMAGES: Final = "the images are too few for one that is corrected for so many tests"
 
-SeedsOfSides = tuple[Sequence[ByImage], Sequence[ByImage]]
+Stores = tuple[Store, Store]
 
 
-def numbers_to_test(
-    before: Sequence[Run], after: Sequence[Run], split: str, metric: str
-) -> tuple[SeedsOfSides, str | None]:
-    """The images' numbers of the seeds that have some, and why the score's change has no interval by them.
+@dataclass(frozen=True, slots=True)
+class ScoresToTest:
+    """Numbers of the images whose mean is the score, of all runs of both sides; None with a `reason`.
 
-    Their mean is the score: they are scores of metrics that are means, influences on others. Where a run lacks
-    influences, they are scores of single images, and there is no interval.
+    They are scores of metrics that are means, influences on others. Where a run lacks influences, they are scores of
+    single images, and `no_interval` says so.
     """
-    influences = all(metric in run.influences.get(split, {}) for run in (*before, *after))
 
-    def of(runs: Sequence[Run]) -> list[ByImage]:
-        numbers = [(run.influences if influences else run.by_image).get(split, {}) for run in runs]
-        return [by_metric[metric] for by_metric in numbers if metric in by_metric]
-
-    return (of(before), of(after)), None if influences or metric not in SUMS else NO_INTERVAL
+    scores: PairedScores | None
+    reason: str | None = None
+    no_interval: str | None = None
 
 
-def with_tests(scores: Sequence[tuple[ScoreChange, SeedsOfSides]]) -> list[ScoreChange]:
-    """Scores with their tests, all corrected together; both sides are of the same images.
+def scores_to_test(
+    stores: Stores, before: Sequence[Run], after: Sequence[Run], split: str, metric: str
+) -> ScoresToTest:
+    """Read from both stores what tests of a metric need; the scores of this one alone are held then."""
+    sides, no_interval = _read_sides(image_influences, stores, (before, after), split, metric), None
+    if sides is None:
+        sides = _read_sides(image_scores, stores, (before, after), split, metric)
+        no_interval = NO_INTERVAL if metric in SUMS else None
+    if sides is None:
+        return ScoresToTest(None, "the database has no scores of single images")
+    run_ids = [[run.id for run in runs] for runs in (before, after)]
+    masks = [matrix.common(runs) for matrix, runs in zip(sides, run_ids, strict=True)]
+    images = [matrix.images[mask] for matrix, mask in zip(sides, masks, strict=True)]
+    same_data = len({run.fingerprint for run in (*before, *after)}) == 1
+    same_images = len(images[0]) > 0 and np.array_equal(images[0], images[1])
+    if no_interval is None:  # over seeds and images no image of a seed may be left out
+        same_images &= all(matrix.have_same_images(runs) for matrix, runs in zip(sides, run_ids, strict=True))
+    if not (same_data and same_images):
+        return ScoresToTest(None, OTHER_IMAGES)
+    numbers = [matrix.of_images(runs, mask) for matrix, runs, mask in zip(sides, run_ids, masks, strict=True)]
+    return ScoresToTest(PairedScores(images[0], *numbers), no_interval=no_interval)
 
-    One that says why it has no interval is tested over images, whatever its seeds.
+
+_Reader = Callable[[Connection, Sequence[Run], str, str], ScoreMatrix]
+
+
+def _read_sides(
+    read: _Reader, stores: Stores, sides: tuple[Sequence[Run], Sequence[Run]], split: str, metric: str
+) -> list[ScoreMatrix] | None:
+    """The numbers of all runs of both sides; None where a run has none."""
+    matrices = []
+    for store, runs in zip(stores, sides, strict=True):
+        with store.reading() as connection:
+            matrix = read(connection, runs, split, metric)
+        if not all(matrix.has(run.id) for run in runs):
+            return None
+        matrices.append(matrix)
+    return matrices
+
+
+@dataclass(frozen=True, slots=True)
+class UntestedScore:
+    """A score with what its corrected test needs, which is less than the scores of all seeds.
+
+    `over_seeds` is the test over seeds and images, None where it is over images.
     """
-    return [replace(score, test=test) for (score, _), test in zip(scores, _corrected_tests(scores), strict=True)]
+
+    score: ScoreChange
+    changes: ImageChanges
+    over_seeds: TTest | None
+
+    @classmethod
+    def from_scores(cls, score: ScoreChange, scores: PairedScores) -> Self:
+        """One that says why it has no interval is tested over images, whatever its seeds."""
+        over_seeds = None
+        if score.no_interval is None:
+            test = architecture_difference(scores.after, scores.before)
+            over_seeds = None if test.estimate.p is None else test
+        return cls(score, scores.changes(), over_seeds)
 
 
-def with_corrected_intervals(scores: Sequence[tuple[ScoreChange, SeedsOfSides]]) -> list[ScoreChange]:
+def with_tests(scores: Sequence[UntestedScore]) -> list[ScoreChange]:
+    """Scores with their tests, all corrected together."""
+    tests = _corrected_tests(scores)
+    return [replace(score.score, test=test) for score, test in zip(scores, tests, strict=True)]
+
+
+def with_corrected_intervals(scores: Sequence[UntestedScore]) -> list[ScoreChange]:
     """As `with_tests`, with intervals at the level that the correction leaves to each test.
 
     So an interval leaves out 0 exactly where the corrected p is below 5 %. It holds the differences that the same test
     does not reject: by t over seeds and images, by sign flips over images.
     """
     tests = _corrected_tests(scores)
-    intervals = _corrected_intervals(tests, [sides for _, sides in scores])
+    intervals = _corrected_intervals(tests, [score.changes for score in scores])
     changes = []
-    for (score, _), test, (low, high) in zip(scores, tests, intervals, strict=True):
+    for untested, test, (low, high) in zip(scores, tests, intervals, strict=True):
+        score = untested.score
         if math.isinf(low):
             test = replace(test, change=replace(test.change, low=None, high=None))
             changes.append(replace(score, test=test, no_interval=score.no_interval or TOO_FEW_IMAGES))
@@ -230,28 +291,17 @@ def with_corrected_intervals(scores: Sequence[tuple[ScoreChange, SeedsOfSides]])
     return changes
 
 
-def _corrected_tests(scores: Sequence[tuple[ScoreChange, SeedsOfSides]]) -> list[PairedTest]:
+def _corrected_tests(scores: Sequence[UntestedScore]) -> list[PairedTest]:
     """The test of every score, with p corrected for all of them and intervals that are not."""
-    means = [(mean_of_seeds(before), mean_of_seeds(after)) for _, (before, after) in scores]
     tests = []
-    for (score, sides), (before, after), change in zip(scores, means, paired_differences(means), strict=True):
-        over_seeds = None if score.no_interval else _test_over_seeds(sides)
-        if over_seeds is not None:
-            by_t = over_seeds.estimate
+    for score, change in zip(scores, paired_differences([score.changes for score in scores]), strict=True):
+        if score.over_seeds is not None:
+            by_t = score.over_seeds.estimate
             change = replace(change, low=by_t.low, high=by_t.high, p=by_t.p)
         assert change.p is not None
-        tests.append(PairedTest(fmean(before.values()), fmean(after.values()), change, change.p, over_seeds))
+        tests.append(PairedTest(score.changes.before, score.changes.after, change, change.p, score.over_seeds))
     adjusted = holm([_correctable_p(test, len(tests)) for test in tests])
     return [replace(test, change=replace(test.change, p=p)) for test, p in zip(tests, adjusted, strict=True)]
-
-
-def _test_over_seeds(sides: SeedsOfSides) -> TTest | None:
-    """The test over seeds and images; None where a side has too few of them."""
-    before, after = map(matrix, sides)
-    assert before is not None
-    assert after is not None
-    test = architecture_difference(after, before)
-    return None if test.estimate.p is None else test
 
 
 def _correctable_p(test: PairedTest, tests: int) -> float:
@@ -263,24 +313,24 @@ def _correctable_p(test: PairedTest, tests: int) -> float:
     return float(p_of_t(*map(np.asarray, (by_t.estimate.value, by_t.error, degrees))))
 
 
-def _corrected_intervals(tests: Sequence[PairedTest], sides: Sequence[SeedsOfSides]) -> list[tuple[float, float]]:
+def _corrected_intervals(tests: Sequence[PairedTest], changes: Sequence[ImageChanges]) -> list[tuple[float, float]]:
     """The interval of every change at the level that the correction leaves; infinite where images are too few."""
     levels = holm_levels([_correctable_p(test, len(tests)) for test in tests])
     intervals: dict[int, tuple[float, float]] = {}
-    over_images: dict[tuple[int, ...], list[int]] = {}
+    over_images: list[int] = []
     for index, (test, level) in enumerate(zip(tests, levels, strict=True)):
         by_t = test.over_seeds
         if by_t is None or by_t.estimate.value is None or by_t.error is None or by_t.degrees is None:
-            over_images.setdefault(tuple(mean_of_seeds(sides[index][0])), []).append(index)
+            over_images.append(index)
         else:
             degrees = joint_degrees(by_t.degrees, by_t.seeds, len(tests))
             half = float(t_quantile(1 - level, np.asarray(degrees))) * by_t.error
             intervals[index] = by_t.estimate.value - half, by_t.estimate.value + half
-    for images, members in over_images.items():
-        means = [tuple(map(mean_of_seeds, sides[index])) for index in members]
-        columns = [[after[image] - before[image] for image in images] for before, after in means]
-        of_members = sign_flip_intervals(np.array(columns).T, [levels[index] for index in members])
-        intervals |= zip(members, of_members, strict=True)
+    for members in group_by_images([changes[index] for index in over_images]):
+        indices = [over_images[member] for member in members]
+        differences = np.array([changes[index].changes for index in indices]).T
+        of_members = sign_flip_intervals(differences, [levels[index] for index in indices])
+        intervals |= zip(indices, of_members, strict=True)
     return [intervals[index] for index in range(len(tests))]
 
 
@@ -334,31 +384,31 @@ _Runs = list[Run]
 _Sides = tuple[_Runs, _Runs]
 
 
-def compare_models(before: Iterable[Run], after: Iterable[Run], images: Images, most: int) -> Comparison:
+def compare_models(before: StoredRuns, after: StoredRuns, images: Images, most: int) -> Comparison:
     """The runs of a model, or one alone, beside those of another: the newest of each seed.
 
     Of several conditions, those that both sides have, or else the newest of each.
     """
-    ours, theirs = rows_of_runs(before), rows_of_runs(after)
+    ours, theirs = rows_of_runs(before.runs), rows_of_runs(after.runs)
     pairs = [(ours[one], theirs[two]) for one in ours for two in theirs if one[-1] == two[-1]]
     pairs = pairs or list(product(ours.values(), theirs.values()))
     pair = max(pairs, key=lambda sides: min(max(run.ended for run in side) for side in sides))
-    return _comparison([(scored_sides(*pair), _common_seeds(*pair))], images, most)
+    return _comparison([pair], (before.store, after.store), images, most)
 
 
-def compare_stores(before: Iterable[Run], after: Iterable[Run], images: Images, most: int) -> Comparison:
+def compare_stores(before: StoredRuns, after: StoredRuns, images: Images, most: int) -> Comparison:
     """The newest runs of two stores, paired by role, model and conditions; a model's only rows, whatever conditions.
 
     Scores are of all seeds where both sides have several: seeds are unpaired. Elsewhere, and for costs and captions,
     those that both sides have count, or else the first of each.
     """
-    ours, theirs = rows_of_runs(before), rows_of_runs(after)
+    ours, theirs = rows_of_runs(before.runs), rows_of_runs(after.runs)
     pairs = [(ours.pop(row), theirs.pop(row)) for row in list(ours) if row in theirs]
     for row in list(ours):
         same_model = [[other for other in side if other[:2] == row[:2]] for side in (ours, theirs)]
         if len(same_model[0]) == len(same_model[1]) == 1:
             pairs.append((ours.pop(row), theirs.pop(same_model[1][0])))
-    comparison = _comparison([(scored_sides(*pair), _common_seeds(*pair)) for pair in pairs], images, most)
+    comparison = _comparison(pairs, (before.store, after.store), images, most)
     only_before, only_after = _names(ours, theirs)
     return replace(comparison, only_before=only_before, only_after=only_after)
 
@@ -395,16 +445,19 @@ def _common_seeds(before: _Runs, after: _Runs) -> _Sides:
     return [run for run in before if run.seed in common], [run for run in after if run.seed in common]
 
 
-def _comparison(pairs: Sequence[tuple[_Sides, _Sides]], images: Images, most: int) -> Comparison:
-    """Of pairs of the sides whose scores are compared, and those whose costs and captions are."""
-    compared = [sides for sides, _ in pairs]
-    scores, facts = tested_pairs(compared, _overall), tested_pairs(compared, _facts)
-    separating = distinguishing([sides[0][0] for sides in compared])
-    described = [
-        replace(_pair(scored, common, images, most), scores=of_scores, facts=of_facts, separating_fields=fields)
-        for (scored, common), of_scores, of_facts, fields in zip(pairs, scores, facts, separating, strict=True)
-    ]
-    return Comparison(tuple(described), (), (), sum(score.test is not None for of_pair in scores for score in of_pair))
+def _comparison(pairs: Sequence[_Sides], stores: Stores, images: Images, most: int) -> Comparison:
+    scored_pairs = [scored_sides(*pair) for pair in pairs]
+    common_pairs = [_common_seeds(*pair) for pair in pairs]
+    scores, facts = (tested_pairs(scored_pairs, stores, quantities) for quantities in (_overall, _facts))
+    separating = distinguishing([before[0] for before, _ in scored_pairs])
+    described = []
+    for scored, common, of_scores, of_facts, fields in zip(
+        scored_pairs, common_pairs, scores, facts, separating, strict=True
+    ):
+        pair = _pair(scored, common, stores, images, most)
+        described.append(replace(pair, scores=of_scores, facts=of_facts, separating_fields=fields))
+    tests = sum(score.test is not None for of_pair in scores for score in of_pair)
+    return Comparison(tuple(described), (), (), tests)
 
 
 _Quantities = Callable[[Run], Mapping[str, Mapping[str, Quantity]]]
@@ -420,44 +473,44 @@ def _facts(run: Run) -> dict[str, dict[str, Quantity]]:
     return {split: {name: of[name] for name in of if name in names} for split, of in stored.items()}
 
 
-def tested_pairs(pairs: Sequence[_Sides], of: _Quantities) -> list[tuple[ScoreChange, ...]]:
+def tested_pairs(pairs: Sequence[_Sides], stores: Stores, quantities: _Quantities) -> list[tuple[ScoreChange, ...]]:
     """The scores of every pair, all tests corrected together."""
-    scored = [list(_scores(*sides, of)) for sides in pairs]
-    testable = [(score, numbers) for of_pair in scored for score, numbers in of_pair if numbers is not None]
-    tests = iter(with_corrected_intervals(testable))
-    return [tuple(score if numbers is None else next(tests) for score, numbers in of_pair) for of_pair in scored]
+    scores = [list(_scores(*sides, stores, quantities)) for sides in pairs]
+    untested = [score for of_pair in scores for score in of_pair if isinstance(score, UntestedScore)]
+    tested = iter(with_corrected_intervals(untested))
+    return [
+        tuple(next(tested) if isinstance(score, UntestedScore) else score for score in of_pair) for of_pair in scores
+    ]
 
 
-def _scores(before: _Runs, after: _Runs, of: _Quantities) -> Iterator[tuple[ScoreChange, SeedsOfSides | None]]:
-    """Every score that either side has, without its test, and the images' numbers by seed where these can be tested."""
-    runs = [*before, *after]
-    names = ((split, metric) for run in runs for split, metrics in of(run).items() for metric in metrics)
-    same_data = len({run.fingerprint for run in runs}) == 1
+def _scores(
+    before: _Runs, after: _Runs, stores: Stores, quantities: _Quantities
+) -> Iterator[ScoreChange | UntestedScore]:
+    """Every score that either side has, untested, or with the reason why it cannot be."""
+    names = (
+        (split, metric) for run in (*before, *after) for split, metrics in quantities(run).items() for metric in metrics
+    )
     for split, metric in dict.fromkeys(names):
-        (one, why), (two, why_not) = (_mean(side, split, metric, of) for side in (before, after))
+        (one, why), (two, why_not) = (_mean(side, split, metric, quantities) for side in (before, after))
         score = ScoreChange(split, metric, one, two, reason=why or why_not)
-        sides, no_interval = numbers_to_test(before, after, split, metric)
-        if score.reason is None and (len(sides[0]), len(sides[1])) != (len(before), len(after)):
-            score = replace(score, reason="the database has no scores of single images")
-        if score.reason is None:
-            by_image = mean_of_seeds(sides[0]), mean_of_seeds(sides[1])
-            if same_data and by_image[0] and by_image[0].keys() == by_image[1].keys():
-                yield replace(score, no_interval=no_interval), sides
-                continue
-            score = replace(score, reason="scored on other images")
-        yield score, None
+        if score.reason is not None:
+            yield score
+            continue
+        to_test = scores_to_test(stores, before, after, split, metric)
+        score = replace(score, reason=to_test.reason, no_interval=to_test.no_interval)
+        yield score if to_test.scores is None else UntestedScore.from_scores(score, to_test.scores)
 
 
-def _mean(runs: _Runs, split: str, metric: str, of: _Quantities) -> tuple[float | None, str | None]:
+def _mean(runs: _Runs, split: str, metric: str, quantities: _Quantities) -> tuple[float | None, str | None]:
     missing = Quantity(None, "not measured")
-    scores = [of(run).get(split, {}).get(metric, missing) for run in runs]
+    scores = [quantities(run).get(split, {}).get(metric, missing) for run in runs]
     values = [score.value for score in scores if score.value is not None]
     if len(values) == len(scores):
         return fmean(values), None
     return None, next(score.reason for score in scores if score.value is None)
 
 
-def _pair(scored: _Sides, common: _Sides, images: Images, most: int) -> Pair:
+def _pair(scored: _Sides, common: _Sides, stores: Stores, images: Images, most: int) -> Pair:
     """All but its scores: those are of one pair of sides, costs and captions of the other."""
     first, second = common[0][0], common[1][0]
     same_model = (first.role, first.model) == (second.role, second.model)
@@ -466,7 +519,7 @@ def _pair(scored: _Sides, common: _Sides, images: Images, most: int) -> Pair:
     costs = cost_changes(*common)
     if hardware:
         costs = [replace(cost, ratio=None) if depends_on_machine(cost.name, cost.unit) else cost for cost in costs]
-    counts, captions = _captions(first, second, images.get(first.fingerprint, {}), most)
+    counts, captions = _captions(first, second, stores, images.get(first.fingerprint, {}), most)
     conditions = tuple(differing(without_code(first.conditions), without_code(second.conditions)))
     settings = tuple(differing(_settings(first.variant), _settings(second.variant))) if same_model else ()
     before, after = map(_side, scored)
@@ -497,16 +550,17 @@ def _single(name: str, value: Any) -> Iterator[tuple[str, str]]:
 
 
 def _captions(
-    before: Run, after: Run, images: Mapping[int, ImageRecord], most: int
+    before: Run, after: Run, stores: Stores, images: Mapping[int, ImageRecord], most: int
 ) -> tuple[tuple[Differing, ...], tuple[CaptionChange, ...]]:
     """How many captions differ by split, and the `most` whose CIDEr-D changed most; of one data set alone."""
     if before.fingerprint != after.fingerprint:
         return (), ()
     counts, changes = [], []
-    for split, captions in before.captions.items():
-        if not (now := after.captions.get(split)):
+    captions_after = captions_of(stores[1], after)
+    for split, captions in captions_of(stores[0], before).items():
+        if not (now := captions_after.get(split)):
             continue  # a published copy has none
-        one, two = (run.by_image.get(split, {}).get(RANKING_METRIC, {}) for run in (before, after))
+        one, two = (_ciders(store, run, split) for store, run in zip(stores, (before, after), strict=True))
         both = [image for image in captions if image in now]
         other = [image for image in both if captions[image] != now[image]]
         changed = [
@@ -519,3 +573,8 @@ def _captions(
         changes += changed
     changes.sort(key=lambda change: (-abs(change.change), change.split, change.image.image_id))
     return tuple(counts), tuple(changes[:most])
+
+
+def _ciders(store: Store, run: Run, split: str) -> dict[int, float]:
+    with store.reading() as connection:
+        return image_scores(connection, [run], split, RANKING_METRIC).by_image(run.id)

@@ -1,7 +1,7 @@
 """Pairs of models of which a source prints a difference, compared by stored runs; all tests corrected together."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,6 +11,7 @@ from results.comparison.comparison import ScoreChange, rows_of_runs, scored_side
 from results.comparison.conditions import distinguishing
 from results.comparison.recording import Closed
 from results.records import Quantity
+from results.runs.reading import StoredRuns
 from results.runs.run import Run
 from results.statistics.architecture import OVER_SEEDS
 
@@ -68,10 +69,10 @@ class PairResult:
         return "as printed" if (self.difference > 0) == (self.pair.printed > 0) else "opposite"
 
 
-def compare_pairs(runs: Iterable[Run], pairs: Sequence[PrintedPair]) -> list[PairResult]:
+def compare_pairs(stored: StoredRuns, pairs: Sequence[PrintedPair]) -> list[PairResult]:
     """Each pair under all conditions that both of its models ran under; a pair without any has a reason."""
     by_conditions: dict[frozenset[tuple[str, str]], dict[str, list[Run]]] = {}
-    for (role, model, conditions), seeds in rows_of_runs(runs).items():
+    for (role, model, conditions), seeds in rows_of_runs(stored.runs).items():
         if role == "model":
             by_conditions.setdefault(conditions, {})[model] = seeds
     compared: list[PrintedPair] = []
@@ -84,7 +85,7 @@ def compare_pairs(runs: Iterable[Run], pairs: Sequence[PrintedPair]) -> list[Pai
     labels = _labels([runs_of_a[0] for _, runs_of_a in sides])
     results: dict[PrintedPair, list[PairResult]] = {}
     for pair, (runs_of_b, runs_of_a), label, scores in zip(
-        compared, sides, labels, tested_pairs(sides, _main_score), strict=True
+        compared, sides, labels, tested_pairs(sides, (stored.store, stored.store), _main_score), strict=True
     ):
         score = ScoreChange(SPLIT, METRIC, None, None, reason=f"no {METRIC} on {SPLIT}")
         if scores:

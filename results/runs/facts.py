@@ -4,7 +4,6 @@ The store keeps, of every image and kind, four counts in one number: precision, 
 image's influence on them, follow from their sums.
 """
 
-from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -68,13 +67,8 @@ def undefined(totals: Array, kind: str) -> dict[str, str]:
     return absent if stated else {MEASURES[0]: f"no caption states facts of this kind: {kind}", **absent}
 
 
-def fact_influences(by_image: Mapping[int, float], kind: str) -> dict[str, dict[int, float]]:
-    """Each image's influence on the measures of a kind, by metric and image id, from its stored counts."""
-    counts = unpacked(np.fromiter(by_image.values(), np.float64))
-    if len(counts) < 2:
-        return {}
-    found = pseudo_values(counts, fact_scores)
-    return {
-        fact_metric(measure, kind): dict(zip(by_image, column.tolist(), strict=True))
-        for measure, column in zip(MEASURES, found.T, strict=True)
-    }
+def fact_influences(counts: Array, metric: str) -> Array:
+    """Each image's influence on a measure of a kind of facts, from the stored counts of two images or more."""
+    measure = base_name(metric).removeprefix("facts-")
+    influences: Array = pseudo_values(unpacked(counts), fact_scores)[:, MEASURES.index(measure)]
+    return influences

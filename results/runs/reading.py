@@ -1,7 +1,7 @@
 """What is read of a store: runs, their images' scores and captions, data sets; a few SQL queries however many runs."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from typing import Any
 
@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, Connection, func, or_, select, true, type_
 
 from results.errors import StoreError
 from results.records import AttentionRecord, CodeRecord, EpochRecord, ImageRecord, Quantity
-from results.runs.facts import fact_influences, is_fact
+from results.runs.facts import fact_counts, fact_influences, is_fact
 from results.runs.more_metrics import depends_on, is_more
 from results.runs.run import DatasetInfo, Run
 from results.statistics.score_matrix import ScoreMatrix
@@ -111,14 +111,22 @@ def failures(store: Store) -> list[Run]:
 def one_run(store: Store, key: str) -> Run:
     """This run, whatever its status; StoreError where it was never planned."""
     with store.reading() as connection:
-        found = read_runs(connection, RunRow.key == key)
-    if not found:
+        runs = read_runs(connection, RunRow.key == key)
+    if not runs:
         raise StoreError(f"no run {key} in the results database")
-    return found[0]
+    return runs[0]
 
 
-def finished_with_images(store: Store, keys: Collection[str] | None = None) -> list[Run]:
-    """The finished runs of these keys (None: all), with what single images got, in the order of planning."""
+@dataclass(frozen=True, slots=True)
+class StoredRuns:
+    """Finished runs, and the store that their captions and the scores of their images are read from when needed."""
+
+    store: Store
+    runs: list[Run]
+
+
+def stored_runs(store: Store, keys: Collection[str] | None = None) -> StoredRuns:
+    """The finished runs of these keys (None: all), in the order of planning; StoreError where one has not finished."""
     with store.reading() as connection:
         runs = read_runs(connection, FINISHED, true() if keys is None else RunRow.key.in_(keys))
         for key in (key for key in keys or () if key not in {run.key for run in runs}):
@@ -130,24 +138,7 @@ def finished_with_images(store: Store, keys: Collection[str] | None = None) -> l
                     else f"no run {key} in the results database",
                     _nearest(key, connection.scalars(select(RunRow.key).where(FINISHED)).all()),
                 )
-        read_images(connection, runs)
-    return runs
-
-
-def read_images(connection: Connection, runs: Sequence[Run]) -> None:
-    """Fill in the runs' scores and influences of single images, and their captions."""
-    found = {run.id: run for run in runs}
-    for table in (schema.ImageScores, schema.ImageInfluences):
-        query = select(table.run_id, table.split, table.metric, table.scores).where(table.run_id.in_(found))
-        for run_id, split, metric, scores in connection.execute(query):
-            if is_fact(metric):
-                found[run_id].influences.setdefault(split, {}).update(fact_influences(scores, depends_on(metric)))
-            elif not is_more(metric):
-                own = found[run_id].by_image if table is schema.ImageScores else found[run_id].influences
-                own.setdefault(split, {})[metric] = scores
-    captioned = select(Caption.run_id, Caption.split, Caption.image_id, Caption.caption)
-    for run_id, split, image_id, caption in connection.execute(captioned.where(Caption.run_id.in_(found))):
-        found[run_id].captions.setdefault(split, {})[image_id] = caption
+    return StoredRuns(store, runs)
 
 
 def image_scores(
@@ -161,6 +152,19 @@ def image_scores(
     return _numbers_of_images(connection, table, runs, split, metric)
 
 
+def image_influences(connection: Connection, runs: Sequence[Run], split: str, metric: str) -> ScoreMatrix:
+    """The influences of single images on a metric that is no mean of their scores; on one of facts by their counts."""
+    if not is_fact(metric):
+        return _numbers_of_images(connection, schema.ImageInfluences, runs, split, metric)
+    counts = _numbers_of_images(connection, schema.ImageScores, runs, split, fact_counts(depends_on(metric)))
+    influences = {}
+    for run in runs:
+        scored = counts.scored(run.id)
+        if scored.sum() > 1:
+            influences[run.id] = counts.images[scored], fact_influences(counts.column(run.id)[scored], metric)
+    return ScoreMatrix.from_runs(counts.runs, influences)
+
+
 def _numbers_of_images(
     connection: Connection,
     table: type[schema.ImageScores | schema.ImageInfluences],
@@ -172,6 +176,16 @@ def _numbers_of_images(
     query = select(table.run_id, type_coerce(table.scores, ScoreArrays))
     query = query.where(table.run_id.in_(run_ids), table.split == split, table.metric == metric)
     return ScoreMatrix.from_runs(run_ids, dict(connection.execute(query).all()))
+
+
+def captions_of(store: Store, run: Run) -> dict[str, dict[int, str]]:
+    """A run's captions, by split and image id."""
+    captions: dict[str, dict[int, str]] = {}
+    query = select(Caption.split, Caption.image_id, Caption.caption).where(Caption.run_id == run.id)
+    with store.reading() as connection:
+        for split, image_id, caption in connection.execute(query):
+            captions.setdefault(split, {})[image_id] = caption
+    return captions
 
 
 def score_values(store: Store, keys: Collection[str], split: str, metric: str) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Runs as a store gives them back: configuration, status, scores, costs, epochs, and what single images got.
+"""Runs as a store gives them back: configuration, status, scores, costs and epochs.
 
 Metrics are fractions as coco-caption computes them (CIDEr-D 1.2 is shown as 120); reports choose units and colours.
 """
@@ -43,7 +43,6 @@ _NAMES: Final = frozenset({"preset.name", "preset.summary", "preset.schedule.nam
 NO_PART: Final = "none"
 """What a signature says of conditions that a row has no part in."""
 Scores = dict[str, dict[str, dict[str, Quantity]]]
-ByImage = dict[int, float]
 
 
 @dataclass(frozen=True)
@@ -51,9 +50,9 @@ class Run:
     """One planned run, whatever its status, and what came of it.
 
     `scores[split][domain][metric]`, domain "overall" first, `held_out`, `more`, `facts` and `costs` are in the order
-    they were recorded in, empty unless the run is finished. `by_image[split][metric]`, `influences` and
-    `captions[split]`, by image id, are there where `reading.read_images` was asked. `members` are those of an ensemble
-    that were read with it. Any field of `environment` may be missing.
+    they were recorded in, empty unless the run is finished. `members` are those of an ensemble that were read with it.
+    Any field of `environment` may be missing. Scores of single images and captions stay in the store until they are
+    needed (`results.runs.reading`).
     """
 
     id: int
@@ -85,9 +84,6 @@ class Run:
     more: dict[str, dict[str, Quantity]] = field(default_factory=dict)
     facts: Scores = field(default_factory=dict)
     costs: dict[str, Quantity] = field(default_factory=dict)
-    by_image: dict[str, dict[str, ByImage]] = field(default_factory=dict)
-    influences: dict[str, dict[str, ByImage]] = field(default_factory=dict)
-    captions: dict[str, dict[int, str]] = field(default_factory=dict)
     members: list[Run] = field(default_factory=list)
 
     @property

@@ -265,48 +265,68 @@ def holm_levels(p_values: Sequence[float]) -> list[float]:
     return levels
 
 
-ByImage = Mapping[int, float]
 SUMS: Final = ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR")
 """Metrics that sum the images' statistics before they divide; all others are means over images."""
 
 
-def paired_differences(pairs: Sequence[tuple[ByImage, ByImage]]) -> list[Estimate]:
-    """The change of every (before, after), scores by image id: its bootstrap interval, and p by sign flips.
+@dataclass(frozen=True, slots=True, eq=False)
+class ImageChanges:
+    """The change of each image's mean over seeds, after less before; `before` and `after` are means over images."""
 
-    ValueError for a pair of different images.
-    """
-    members_by_images: dict[tuple[int, ...], list[int]] = {}
-    for index, (before, after) in enumerate(pairs):
-        if before.keys() != after.keys() or not before:
+    images: NDArray[np.int64]
+    changes: Array
+    before: float
+    after: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PairedScores:
+    """Scores of two sides, (seeds, images) each, of the same `images`, by their ids; ValueError for none or others."""
+
+    images: NDArray[np.int64]
+    before: Array
+    after: Array
+
+    def __post_init__(self) -> None:
+        if not (self.before.size and self.after.size and self.before.shape[1] == self.after.shape[1]):
             raise ValueError("scores of different images, or of none, cannot be paired")
-        members_by_images.setdefault(tuple(sorted(before)), []).append(index)
-    changes: dict[int, Estimate] = {}
-    for images, members in members_by_images.items():
-        columns = [[pairs[index][1][image] - pairs[index][0][image] for image in images] for index in members]
-        tests = _test(np.array(columns, dtype=np.float64).T)
-        for index, (low, high, p) in zip(members, tests, strict=True):
-            before_mean, after_mean = (fmean(side.values()) for side in pairs[index])
-            changes[index] = Estimate(after_mean - before_mean, low, high, p, len(images))
-    return [changes[index] for index in range(len(pairs))]
 
+    @classmethod
+    def from_captions(cls, before: Mapping[int, float], after: Mapping[int, float]) -> Self:
+        """Of two sets of captions, each with its scores by image id."""
+        if before.keys() != after.keys():
+            raise ValueError("scores of different images, or of none, cannot be paired")
+        images = sorted(before)
+        sides = (np.array([[scores[image] for image in images]], np.float64) for scores in (before, after))
+        return cls(np.array(images, np.int64), *sides)
 
-def matrix(seeds: Sequence[ByImage]) -> Array | None:
-    """Scores (S, N) of seeds that all have the same images; None where one has none, or others."""
-    if not seeds or not seeds[0] or any(seed.keys() != seeds[0].keys() for seed in seeds):
-        return None
-    images = sorted(seeds[0])
-    return np.array([list(map(seed.__getitem__, images)) for seed in seeds], dtype=np.float64)
-
-
-def mean_of_seeds(seeds: Sequence[ByImage]) -> dict[int, float]:
-    """Each image's mean over seeds; images that a seed lacks are left out, and without seeds there are none."""
-    images = set.intersection(*map(set, seeds)) if seeds else set()
-    return {image: fmean(seed[image] for seed in seeds) for image in sorted(images)}
+    def changes(self) -> ImageChanges:
+        before, after = image_means(self.before), image_means(self.after)
+        return ImageChanges(self.images, after - before, fmean(before.tolist()), fmean(after.tolist()))
 
 
 def image_means(scores: Array) -> Array:
     """Each image's mean over the seeds of scores (S, N), of sums that are rounded once."""
     return np.array([fmean(seeds) for seeds in scores.T.tolist()])
+
+
+def paired_differences(changes: Sequence[ImageChanges]) -> list[Estimate]:
+    """Every change from before to after: its bootstrap interval, and p by sign flips."""
+    estimates: dict[int, Estimate] = {}
+    for members in group_by_images(changes):
+        differences = np.array([changes[index].changes for index in members]).T
+        for index, (low, high, p) in zip(members, _test(differences), strict=True):
+            change = changes[index]
+            estimates[index] = Estimate(change.after - change.before, low, high, p, len(change.images))
+    return [estimates[index] for index in range(len(changes))]
+
+
+def group_by_images(changes: Sequence[ImageChanges]) -> list[list[int]]:
+    """The positions of the changes of each set of images."""
+    members: dict[bytes, list[int]] = {}
+    for index, change in enumerate(changes):
+        members.setdefault(change.images.tobytes(), []).append(index)
+    return list(members.values())
 
 
 def _test(differences: Array) -> list[tuple[float, float, float]]:

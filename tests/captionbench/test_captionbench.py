@@ -20,7 +20,7 @@ from harness.inference.generate import encode_images
 from harness.metrics import evaluator
 from harness.metrics.java import JavaError
 from results import StoreError
-from results.statistics.significance import holm, paired_differences
+from results.statistics.significance import PairedScores, holm, paired_differences
 from tests.harness.cli.conftest import Fill
 from tests.harness.conftest import ROOT, TINY, MakeRun, bench_ok, run_words
 from zoo import Visual, VisualSpec, create_model, model_card
@@ -175,7 +175,8 @@ def test_two_evaluations_are_compared_by_paired_tests() -> None:
         [found._report.evaluation.influences.get(metric) or found.per_image[metric] for found in (ours, theirs)]
         for metric in metrics
     ]
-    tests = paired_differences([(before, after) for before, after in numbers])
+    pairs = [PairedScores.from_captions(before, after) for before, after in numbers]
+    tests = paired_differences([pair.changes() for pair in pairs])
     assert [changes[metric].p for metric in metrics] == pytest.approx(holm([test.p or 0.0 for test in tests]))
     for metric in metrics:
         assert changes[metric].value == pytest.approx(theirs[metric] - ours[metric])
@@ -220,7 +221,8 @@ def test_stored_results_are_compared_as_by_bench_compare(fill: Fill) -> None:
             frame = results.image_scores(metric="CIDEr-D")
         sides.append({str(run): dict(zip(rows.image_id, rows.score_percent / 100, strict=True))
                       for run, rows in frame.groupby("run", observed=True)})  # fmt: skip
-    tests = paired_differences([(sides[0][run], sides[1][run]) for run in ("updown-s0", "m2-s0")])
+    pairs = [PairedScores.from_captions(sides[0][run], sides[1][run]) for run in ("updown-s0", "m2-s0")]
+    tests = paired_differences([pair.changes() for pair in pairs])
     assert [change.value for change in ciders] == pytest.approx([test.value for test in tests])
     [pair] = captionbench.compare("updown", "m2", new).pairs
     assert (pair.before.model, pair.after.model) == ("updown", "m2")

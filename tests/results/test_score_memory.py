@@ -8,7 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from results.comparison.comparison import compare_models, compare_stores
 from results.runs.leaderboard import leaderboard
+from results.runs.reading import stored_runs
 from results.statistics.score_matrix import ScoreMatrix
 from results.store.store import Store
 from tests.results.many_scores import METRICS, fill_scores
@@ -52,6 +54,15 @@ def test_a_leaderboard_holds_one_metric_at_once(store: Store, alive: list[int]) 
     [group] = leaderboard(store)
     assert len(group.rows) == MODELS
     assert alive == [1] * len(METRICS)
+
+
+def test_a_comparison_holds_one_metric_of_both_sides_at_once(store: Store, alive: list[int]) -> None:
+    runs = stored_runs(store)
+    assert len(compare_stores(runs, runs, {}, 5).pairs) == MODELS
+    assert max(alive) == 2
+    sides = [stored_runs(store, [f"model_{model}-s{seed}" for seed in range(SEEDS)]) for model in (0, 1)]
+    assert len(compare_models(*sides, {}, 5).pairs) == 1
+    assert max(alive) == 2
 
 
 def test_further_metrics_take_no_more_memory(store: Store) -> None:

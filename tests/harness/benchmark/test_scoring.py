@@ -35,7 +35,8 @@ from results import Outcome, Quantity, SplitResult, Store
 from results.comparison.comparison import compare_models
 from results.records import RunSpec
 from results.runs.more_metrics import depends_on
-from results.runs.reading import finished, finished_with_images
+from results.runs.reading import StoredRuns, finished, image_influences, stored_runs
+from results.runs.run import Run
 from tests.harness.benchmark.small_runs import make_spec, quiet
 from tests.harness.metrics.tiny_models import write_clip
 
@@ -195,6 +196,12 @@ def test_people_are_no_references_of_their_own(
     assert len(seen) == 2
 
 
+def influences(store: Store, run: Run, metric: str) -> list[float]:
+    """Those of the test split's images."""
+    with store.reading() as connection:
+        return list(image_influences(connection, [run], "test", metric).by_image(run.id).values())
+
+
 def test_facts_of_finished_runs(store: Store, small: RunContext, monkeypatch: pytest.MonkeyPatch) -> None:
     specs = [
         finish(store, make_spec("says"), small, "a dragon on a red hexagon"),
@@ -203,7 +210,7 @@ def test_facts_of_finished_runs(store: Store, small: RunContext, monkeypatch: py
     before, said = [run.scores for run in finished(store)], io.StringIO()
     add_facts(specs, small.data, store, quiet(said))
     assert "dragon (6)" in said.getvalue()
-    says, people = finished_with_images(store)
+    says, people = stored_runs(store).runs
     assert [says.scores, people.scores] == before
     assert next(iter(people.facts["nocaps"])) == "overall"
     assert len(people.facts["nocaps"]) == 4
@@ -212,13 +219,12 @@ def test_facts_of_finished_runs(store: Store, small: RunContext, monkeypatch: py
     assert "no caption states" in (says.facts["test"]["overall"]["facts-precision (size)"].reason or "")
     precision = people.facts["test"]["overall"]["facts-precision (object)"]
     assert (precision.value, precision.low, precision.high) == (1, 1, 1)
-    influences = people.influences["test"]["facts-recall (colour)"]
-    assert np.mean(list(influences.values())) == people.facts["test"]["overall"]["facts-recall (colour)"].value
-    assert not people.by_image
+    recall = people.facts["test"]["overall"]["facts-recall (colour)"].value
+    assert np.mean(influences(store, people, "facts-recall (colour)")) == recall
     # What is there is not computed again; what two runs state is compared beside their scores.
     monkeypatch.setattr(scoring, "measure_facts", lambda *_: pytest.fail("measured again"))
     add_facts(specs, small.data, store, quiet())
-    [pair] = compare_models([says], [people], {}, 0).pairs
+    [pair] = compare_models(StoredRuns(store, [says]), StoredRuns(store, [people]), {}, 0).pairs
     assert {(fact.split, depends_on(fact.metric)) for fact in pair.facts if fact.test} >= {("test", "object")}
     assert not any("facts" in score.metric for score in pair.scores)
 
@@ -235,13 +241,13 @@ def test_words_of_finished_runs_where_no_scenes_are_known(
         finish(store, make_spec("people", "human", role="reference"), small),
     ]
     add_facts(specs, data, store, quiet())
-    says, people = finished_with_images(store)
+    says, people = stored_runs(store).runs
     facts = says.facts["test"]["overall"]
     assert (facts["facts-words"].value, facts["facts-words"].unit) == (1, "references")
     assert facts["facts-precision (object)"].value == 0
     assert (people.facts["test"]["overall"]["facts-recall (colour)"].value or 0) > 0
-    assert np.mean(list(says.influences["test"]["facts-F (colour)"].values())) == facts["facts-F (colour)"].value
-    [pair] = compare_models([says], [people], {}, 0).pairs
+    assert np.mean(influences(store, says, "facts-F (colour)")) == facts["facts-F (colour)"].value
+    [pair] = compare_models(StoredRuns(store, [says]), StoredRuns(store, [people]), {}, 0).pairs
     assert {depends_on(fact.metric) for fact in pair.facts} == {"object", "colour", "count", "relation"}
     # They are measured again only where objects are given, which then count as right.
     monkeypatch.setattr(scoring, "measure_words", lambda *_: pytest.fail("measured again"))

@@ -16,14 +16,14 @@ from results.comparison.comparison import (
     TOO_FEW_IMAGES,
     Comparison,
     ScoreChange,
-    SeedsOfSides,
+    UntestedScore,
     compare_stores,
     with_corrected_intervals,
     with_tests,
 )
-from results.runs.reading import evaluated_images, finished_with_images, run_keys
+from results.runs.reading import evaluated_images, run_keys, stored_runs
 from results.statistics.architecture import OVER_IMAGES, OVER_SEEDS, architecture_difference
-from results.statistics.significance import holm, mean_of_seeds, paired_differences
+from results.statistics.significance import PairedScores, holm, paired_differences
 
 WIDE = {"nrefs": "5", "split": "scenes-test", "beam": "5"}
 
@@ -47,7 +47,7 @@ def fill(tmp_path: Path, make: Any) -> Iterator[Callable[..., Store]]:
 
 
 def compared(before: Store, after: Store, most: int = 5) -> Comparison:
-    return compare_stores(finished_with_images(before), finished_with_images(after), evaluated_images(before), most)
+    return compare_stores(stored_runs(before), stored_runs(after), evaluated_images(before), most)
 
 
 def test_rows_of_the_same_conditions_belong_together(fill: Any) -> None:
@@ -147,19 +147,28 @@ def test_why_a_score_is_missing_is_kept(fill: Any) -> None:
     assert (bleu.before, bleu.test, bleu.reason) == (0.25, None, "the database has no scores of single images")
 
 
+def test_seeds_of_other_pictures_are_not_tested(tmp_path: Path, make: Any) -> None:
+    less = make.outcome(0.4).splits[0]
+    less = replace(less, per_image={"CIDEr-D": {1: 0.4, 2: 0.8}})
+    with Store(tmp_path / "before.sqlite") as before, Store(tmp_path / "after.sqlite") as after:
+        for store in (before, after):
+            store.record_dataset(make.dataset())
+            make.run(store, make.outcome(0.2), "updown", 1)
+            make.run(store, make.outcome(splits=(less,)), "updown", 2)
+        cider = compared(before, after).pairs[0].scores[0]
+    assert (cider.metric, cider.test, cider.reason) == ("CIDEr-D", None, "scored on other images")
+
+
 @pytest.mark.parametrize(("cpu", "ratio"), [("Xeon", 2.0), ("EPYC", None)])
 def test_times_of_different_machines_have_no_ratio(tmp_path: Path, make: Any, cpu: str, ratio: float | None) -> None:
-    stores = []
-    for name, seconds, processor in (("before", 2.0, "Xeon"), ("after", 4.0, cpu)):
-        with Store(tmp_path / f"{name}.sqlite") as store:
+    with Store(tmp_path / "before.sqlite") as before, Store(tmp_path / "after.sqlite") as after:
+        for store, seconds, processor in ((before, 2.0, "Xeon"), (after, 4.0, cpu)):
             store.record_dataset(make.dataset())
             store.plan([make.spec("updown")])
             costs = {"train_seconds": Quantity(seconds, unit="s"), "parameters": Quantity(10.0)}
             environment = {"machine": "x86_64", "cpu": processor, "device": {"type": "cpu"}}
             store.finish("updown-1", make.outcome(costs=costs, environment=environment))
-            stores.append((finished_with_images(store), evaluated_images(store)))
-    (before, images), (after, _) = stores
-    found = compare_stores(before, after, images, 1)
+        found = compared(before, after, most=1)
     (pair,) = found.pairs
     assert {cost.name: cost.ratio for cost in pair.costs} == {"train_seconds": ratio, "parameters": 1.0}
     assert warnings(found) == ([] if ratio else ["Other hardware, so that times have no ratio:", "  cpu Xeon → EPYC"])
@@ -196,7 +205,7 @@ def test_only_finished_runs_are_read(fill: Any, make: Any, key: str, message: st
     store = fill(("updown", 1, 0.2, {}))
     store.plan([make.spec("updown", 2)])
     with pytest.raises(StoreError, match=message) as caught:
-        finished_with_images(store, [key])
+        stored_runs(store, [key])
     assert "updown-1-0" in str(caught.value.hint)
 
 
@@ -239,36 +248,39 @@ BLEU = ScoreChange("test", "BLEU-4", 0.5, 0.7)
 BLEU_WITHOUT = replace(BLEU, no_interval=NO_INTERVAL)
 
 
-def sides(before: list[float], after: list[float], images: int = 30) -> SeedsOfSides:
+def paired(before: list[float], after: list[float], images: int = 30) -> PairedScores:
     """Seeds with these means, whose images deviate from them all alike."""
     offsets = np.linspace(-0.1, 0.1, images)
-    one, two = ([dict(enumerate((mean + offsets).tolist())) for mean in means] for means in (before, after))
-    return one, two
+    one, two = (np.array(means)[:, None] + offsets for means in (before, after))
+    return PairedScores(np.arange(images), one, two)
+
+
+def untested(score: ScoreChange, before: list[float], after: list[float], images: int = 30) -> UntestedScore:
+    return UntestedScore.from_scores(score, paired(before, after, images))
 
 
 @pytest.mark.parametrize(("before", "after"), [([0.4], [0.6]), ([0.4], [0.6, 0.9]), ([0.4, 0.5], [0.6])])
 def test_one_seed_on_a_side_is_tested_over_images(before: list[float], after: list[float]) -> None:
-    both = sides(before, after)
-    [found] = with_tests([(CIDER, both)])
-    [expected] = paired_differences([(mean_of_seeds(both[0]), mean_of_seeds(both[1]))])
+    [found] = with_tests([untested(CIDER, before, after)])
+    [expected] = paired_differences([paired(before, after).changes()])
     assert (found.over, found.estimate) == (OVER_IMAGES, expected)
 
 
 def test_a_corpus_score_without_influences_is_tested_over_images() -> None:
-    [found] = with_tests([(BLEU_WITHOUT, sides([0.4, 0.5], [0.6, 0.9]))])
+    [found] = with_tests([untested(BLEU_WITHOUT, [0.4, 0.5], [0.6, 0.9])])
     assert (found.over, found.no_interval) == (OVER_IMAGES, NO_INTERVAL)
 
 
 def test_tests_of_both_kinds_are_corrected_together() -> None:
-    found = with_tests([(CIDER, sides([0.4, 0.5, 0.7], [0.6, 0.9, 0.8])), (BLEU_WITHOUT, sides([0.4], [0.6]))])
+    found = with_tests([untested(CIDER, [0.4, 0.5, 0.7], [0.6, 0.9, 0.8]), untested(BLEU_WITHOUT, [0.4], [0.6])])
     tests = [score.test for score in found if score.test is not None]
     assert [test.change.p for test in tests] == holm([test.uncorrected_p for test in tests])
     assert tests[0].uncorrected_p != tests[1].uncorrected_p
 
 
 def test_two_seeds_have_one_degree_of_freedom_in_a_correction() -> None:
-    both = sides([0.4, 0.41], [0.6, 0.62])
-    [alone], [first, _] = with_tests([(CIDER, both)]), with_tests([(CIDER, both), (CIDER, both)])
+    score = untested(CIDER, [0.4, 0.41], [0.6, 0.62])
+    [alone], [first, _] = with_tests([score]), with_tests([score, score])
     assert alone.test is not None
     assert first.test is not None
     assert first.test.over_seeds is not None
@@ -277,20 +289,19 @@ def test_two_seeds_have_one_degree_of_freedom_in_a_correction() -> None:
     assert first.estimate.p == pytest.approx(2 * expected)
 
 
-def random_scores(generator: np.random.Generator, seeds: int, effect: float, images: int) -> SeedsOfSides:
+def random_scores(generator: np.random.Generator, seeds: int, effect: float, images: int) -> PairedScores:
     before = generator.normal(0.5, 0.1, (seeds, images))
     after = (
         before.mean(axis=0) + effect + generator.normal(0, 0.1, (seeds, images)) + generator.normal(0, 0.01, (seeds, 1))
     )
-    one, two = ([dict(enumerate(seed.tolist())) for seed in side] for side in (before, after))
-    return one, two
+    return PairedScores(np.arange(images), before, after)
 
 
 @pytest.mark.parametrize("trial", range(8))
 def test_an_interval_leaves_out_zero_where_its_p_is_significant(trial: int) -> None:
     generator = np.random.default_rng(trial)
     wanted = [
-        (CIDER, random_scores(generator, seeds, effect, images=150))
+        UntestedScore.from_scores(CIDER, random_scores(generator, seeds, effect, images=150))
         for seeds in (1, 2, 3)
         for effect in generator.uniform(0, 0.06, 4).tolist()
     ]
@@ -310,7 +321,7 @@ def test_an_interval_leaves_out_zero_where_its_p_is_significant(trial: int) -> N
 
 
 def test_few_images_have_no_interval_at_a_corrections_level() -> None:
-    wanted = [(CIDER, sides([0.4], [0.6], images=6)) for _ in range(3)]
+    wanted = [untested(CIDER, [0.4], [0.6], images=6) for _ in range(3)]
     [alone] = with_corrected_intervals(wanted[:1])
     assert (alone.estimate.low, alone.estimate.high) == (pytest.approx(0.2), pytest.approx(0.2))
     for score in with_corrected_intervals(wanted):

@@ -10,7 +10,7 @@ from harness.config.load import load_pairs
 from harness.utils.errors import BenchError
 from results.comparison.comparison import compare_models
 from results.comparison.pairs import PairResult, PrintedPair, compare_pairs
-from results.runs.reading import finished_with_images
+from results.runs.reading import StoredRuns, stored_runs
 from results.store.store import Store
 from tests.harness.conftest import ROOT, bench_ok, bench_or_raise
 from zoo import list_models
@@ -24,7 +24,7 @@ UPDATES = ("504", "1,008", "2,016", "4,032")
 def results() -> list[PairResult]:
     """The pairs that ship, of the board of scenes."""
     with Store(SCENES, read_only=True) as store:
-        return compare_pairs(finished_with_images(store), load_pairs("papers"))
+        return compare_pairs(stored_runs(store), load_pairs("papers"))
 
 
 def test_pairs_that_ship_are_of_models_of_the_zoo() -> None:
@@ -44,11 +44,13 @@ def test_each_pair_is_compared_under_all_conditions(results: list[PairResult]) -
 
 def test_a_difference_and_its_error_are_those_of_the_models_runs(results: list[PairResult]) -> None:
     with Store(SCENES, read_only=True) as store:
-        runs = finished_with_images(store)
-    result = next(r for r in results if r.pair.a == "gcn_lstm" and r.conditions.endswith("4,032 updates"))
-    chosen = [run for run in runs if "train_steps" in run.costs and run.costs["train_steps"].value == 4032]
-    sides = [[run for run in chosen if run.model == model] for model in (result.pair.b, result.pair.a)]
-    [pair] = compare_models(*sides, {}, 0).pairs
+        runs = stored_runs(store).runs
+        result = next(r for r in results if r.pair.a == "gcn_lstm" and r.conditions.endswith("4,032 updates"))
+        chosen = [run for run in runs if "train_steps" in run.costs and run.costs["train_steps"].value == 4032]
+        sides = [
+            StoredRuns(store, [run for run in chosen if run.model == model]) for model in (result.pair.b, result.pair.a)
+        ]
+        [pair] = compare_models(*sides, {}, 0).pairs
     [score] = [score for score in pair.scores if (score.split, score.metric) == ("test", "CIDEr-D")]
     assert score.test is not None
     assert result.score is not None
@@ -115,7 +117,7 @@ def test_one_seed_has_no_verdict(tmp_path: Path, make: Any, seeds: int, verdict:
         for seed in range(seeds):
             for model, score in (("updown", 0.2), ("aoanet", 0.9)):
                 make.run(store, make.outcome(score + seed / 1e4), model, seed)
-        [result] = compare_pairs(finished_with_images(store), (PrintedPair(a="updown", b="aoanet", printed=1.0),))
+        [result] = compare_pairs(stored_runs(store), (PrintedPair(a="updown", b="aoanet", printed=1.0),))
     assert result.verdict == verdict
     assert result.difference == pytest.approx(-0.7)
 

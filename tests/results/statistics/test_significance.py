@@ -2,6 +2,7 @@
 
 import random
 from itertools import product
+from statistics import fmean
 
 import numpy as np
 import pytest
@@ -11,10 +12,12 @@ from scipy import stats
 
 from results.statistics import significance
 from results.statistics.significance import (
+    ImageChanges,
+    PairedScores,
     exchanges,
     holm,
+    image_means,
     is_exact,
-    mean_of_seeds,
     paired_differences,
     sign_flip_columns,
     sign_flip_pairs,
@@ -111,11 +114,15 @@ def scores(seed: int, images: int = 60, gain: float = 0.0) -> dict[int, float]:
     return {image: generator.uniform(0, 2) + gain for image in range(images)}
 
 
+def changes(before: dict[int, float], after: dict[int, float]) -> ImageChanges:
+    return PairedScores.from_captions(before, after).changes()
+
+
 @settings(max_examples=30)
 @given(FEW)
 def test_exchanging_the_sides_negates_only_the_difference(pairs: list[tuple[float, float]]) -> None:
     before, after = (dict(enumerate(side)) for side in zip(*pairs, strict=True))
-    (one,), (two,) = paired_differences([(before, after)]), paired_differences([(after, before)])
+    (one,), (two,) = paired_differences([changes(before, after)]), paired_differences([changes(after, before)])
     assert one.value == pytest.approx(two.negated().value)
     assert one.p == pytest.approx(two.p)
     assert one.low == pytest.approx(two.negated().low, abs=0.1), "other resamples may bound the other side"
@@ -124,7 +131,7 @@ def test_exchanging_the_sides_negates_only_the_difference(pairs: list[tuple[floa
 @settings(max_examples=30)
 @given(st.lists(st.floats(0, 3), min_size=1, max_size=20))
 def test_a_result_does_not_differ_from_itself(side: list[float]) -> None:
-    (found,) = paired_differences([(dict(enumerate(side)),) * 2])
+    (found,) = paired_differences([changes(dict(enumerate(side)), dict(enumerate(side)))])
     assert (found.value, found.low, found.high, found.p) == (0, 0, 0, 1)
 
 
@@ -134,7 +141,7 @@ def test_pairs_are_tested_as_each_alone() -> None:
         float(sign_flip_columns(np.array([[after[image] - before[image]] for image in before]))[0])
         for before, after in pairs
     ]
-    found = paired_differences(pairs)
+    found = paired_differences([changes(*pair) for pair in pairs])
     assert [each.p for each in found] == pytest.approx(alone, abs=1e-12)
     assert [each.n for each in found] == [60, 60, 30]
 
@@ -145,15 +152,23 @@ def test_the_interval_covers_the_true_difference_at_its_level() -> None:
     for _ in range(200):
         noise = generator.normal(0.3, 1, 100)
         pairs.append((dict.fromkeys(range(100), 0.0), dict(enumerate(noise.tolist()))))
-    bounds = [(change.low or 0.0, change.high or 0.0) for change in paired_differences(pairs)]
+    bounds = [
+        (change.low or 0.0, change.high or 0.0) for change in paired_differences([changes(*pair) for pair in pairs])
+    ]
     assert 180 <= sum(low <= 0.3 <= high for low, high in bounds) <= 199
 
 
 @pytest.mark.parametrize("other", [{1: 0.5, 3: 0.5}, {1: 0.5}, {}])
 def test_scores_of_other_images_are_no_pair(other: dict[int, float]) -> None:
     with pytest.raises(ValueError, match="different images"):
-        paired_differences([({1: 0.5, 2: 0.5}, other)])
+        PairedScores.from_captions({1: 0.5, 2: 0.5}, other)
 
 
-def test_seeds_are_averaged_over_the_images_that_all_have() -> None:
-    assert mean_of_seeds([{1: 1.0, 2: 0.0}, {2: 1.0, 1: 0.0, 3: 9.0}]) == {1: 0.5, 2: 0.5}
+@pytest.mark.parametrize("shape", [(1, 3), (2, 0), (0, 2)])
+def test_scores_of_other_numbers_of_images_are_no_pair(shape: tuple[int, int]) -> None:
+    with pytest.raises(ValueError, match="different images"):
+        PairedScores(np.arange(2), np.ones((2, 2)), np.ones(shape))
+
+
+def test_the_mean_of_an_image_is_of_a_sum_that_is_rounded_once() -> None:
+    assert image_means(np.array([[1.0, 0.1], [0.0, 0.2], [0.5, 0.3]])).tolist() == [0.5, fmean([0.1, 0.2, 0.3])]
