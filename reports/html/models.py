@@ -180,6 +180,7 @@ def _examples(scored: list[tuple[float, str, GalleryItem]], gallery: GalleryPage
 
 
 def _run(run: Run) -> tuple[Run, str, str, Cell]:
-    split = "test" if "test" in run.scores else next(iter(run.scores), "")
-    missing = Quantity(None, f"the run is {run.state}")
-    return run, objective(run), split, score_cell(run.scores.get(split, {}).get("overall", {}).get("CIDEr-D", missing))
+    splits = run.scores.splits
+    split = "test" if "test" in splits else next(iter(splits), "")
+    score = run.scores.get(split, "CIDEr-D") or Quantity(None, f"the run is {run.state}")
+    return run, objective(run), split, score_cell(score)

@@ -195,15 +195,16 @@ def _write_pages(store: Store, contents: Contents, folder: Path, pictures: Pictu
 def _run_content(
     run: Run, colour: Mapping[str, int], examples: Mapping[tuple[str, str], ExamplesByRun]
 ) -> dict[str, Any]:
-    seen = {split: contamination(run.pretraining, run.dataset, split) for split in run.scores}
+    splits = run.scores.splits
+    seen = {split: contamination(run.pretraining, run.dataset, split) for split in splits}
     return {
         "run": run,
         "card": card(run),
         "deviations": deviations(run.config),
         "contamination": {split: found for split, found in seen.items() if found},
         "signature": signature_text(run.signature),
-        "scores": [(split, score_table(domains)) for split, domains in run.scores.items()],
-        "examples": {split: examples.get((run.fingerprint, split), {}).get(run.key, ()) for split in run.scores},
+        "scores": [(split, score_table(run.scores.by_domain(split))) for split in splits],
+        "examples": {split: examples.get((run.fingerprint, split), {}).get(run.key, ()) for split in splits},
         "costs": cost_list(run.costs),
         "plots": curve_plots([[run]], colour),
         "ended": training_end(run),

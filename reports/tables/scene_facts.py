@@ -35,7 +35,7 @@ def kinds_of(group: Group) -> list[str]:
 
 def judged_by(group: Group, runs: Mapping[str, Run]) -> str:
     """What facts of photographs are judged by, "" of drawn scenes."""
-    of_runs = (runs[row.keys[0]].facts.get(group.split, {}).get("overall", {}) for row in group.rows if row.facts)
+    of_runs = (runs[row.keys[0]].scores.metrics(group.split, kind="fact") for row in group.rows if row.facts)
     return ", or ".join(dict.fromkeys(facts[WORDS].unit for facts in of_runs if WORDS in facts))
 
 

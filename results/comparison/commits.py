@@ -124,14 +124,7 @@ def compare_commits(
 
 def _with_scores_of(run: Run, metrics: Collection[str]) -> Run:
     """The run with these scores alone: every further test would widen the intervals."""
-    scores = {
-        split: {
-            domain: {name: score for name, score in by_metric.items() if name in metrics}
-            for domain, by_metric in domains.items()
-        }
-        for split, domains in run.scores.items()
-    }
-    return replace(run, scores=scores, facts={})
+    return replace(run, scores=run.scores.only(metrics))
 
 
 def _metric_change(model: str, score: ScoreChange) -> MetricChange:

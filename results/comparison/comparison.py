@@ -464,13 +464,13 @@ _Quantities = Callable[[Run], Mapping[str, Mapping[str, Quantity]]]
 
 
 def _overall(run: Run) -> dict[str, dict[str, Quantity]]:
-    return {split: domains["overall"] for split, domains in run.scores.items()}
+    return {split: run.scores.metrics(split) for split in run.scores.splits}
 
 
 def _facts(run: Run) -> dict[str, dict[str, Quantity]]:
     names = {fact_metric("F", kind) for kind in KINDS}
-    stored = {split: run.facts[split]["overall"] for split in run.scores if split in run.facts}
-    return {split: {name: of[name] for name in of if name in names} for split, of in stored.items()}
+    facts = {split: run.scores.metrics(split, kind="fact") for split in run.scores.splits}
+    return {split: {name: of_split[name] for name in of_split if name in names} for split, of_split in facts.items()}
 
 
 def tested_pairs(pairs: Sequence[_Sides], stores: Stores, quantities: _Quantities) -> list[tuple[ScoreChange, ...]]:

@@ -106,8 +106,8 @@ def _unmeasured(pair: PrintedPair, models: set[str]) -> PairResult:
 
 
 def _main_score(run: Run) -> Mapping[str, Mapping[str, Quantity]]:
-    overall = run.scores.get(SPLIT, {}).get("overall", {})
-    return {SPLIT: {METRIC: overall[METRIC]}} if METRIC in overall else {}
+    score = run.scores.get(SPLIT, METRIC)
+    return {} if score is None else {SPLIT: {METRIC: score}}
 
 
 def _labels(runs: Sequence[Run]) -> list[str]:

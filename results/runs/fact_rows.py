@@ -11,6 +11,7 @@ from results.runs.facts import FACT_METRICS, KINDS, fact_counts, fact_scores, un
 from results.runs.leaderboard import Group, Row
 from results.runs.reading import image_scores
 from results.runs.run import Run
+from results.runs.scores import OVERALL
 from results.runs.spreads import spreads, with_interval_over_seeds
 from results.statistics.architecture import rank_models
 from results.statistics.significance import Array, pseudo_values
@@ -45,7 +46,7 @@ def fact_table(store: Store, group: Group, runs: Mapping[str, Run]) -> FactTable
     if len(ids) < 2:
         return None
     domains = [domain_of.get(image) for image in ids.tolist()]
-    members = {"overall": np.ones(len(ids), bool)}
+    members = {OVERALL: np.ones(len(ids), bool)}
     members |= {name: np.array([domain == name for domain in domains]) for name in dict.fromkeys(domains) if name}
 
     def with_intervals(row: Row) -> Row:
@@ -57,9 +58,9 @@ def fact_table(store: Store, group: Group, runs: Mapping[str, Run]) -> FactTable
             # (seeds, images, metrics), in the order of `FACT_METRICS`, of counts (seeds, images, kinds, 4)
             by_seed = [pseudo_values(of_seed, fact_scores) for of_seed in unpacked(counts[:, among])]
             values = np.reshape(by_seed, (len(row.keys), -1, len(FACT_METRICS)))
-            if domain == "overall":
+            if domain == OVERALL:
                 influences[row.keys[0]] = values
-            quantities = [run.facts[group.split].get(domain, {}) for run in row_runs]
+            quantities = [run.scores.metrics(group.split, domain, "fact") for run in row_runs]
             facts[domain] = spreads(dict(zip(row.seeds, quantities, strict=True)))
             for metric, spread in facts[domain].items():
                 if spread.n > 1 and metric in FACT_METRICS:
@@ -89,7 +90,7 @@ def _leading(rows: Sequence[Row], influences: Mapping[str, Array]) -> dict[str, 
     keys = [row.keys[0] for row in rows]
     leading = {}
     for index, metric in enumerate(FACT_METRICS):
-        if any(metric in row.facts["overall"] for row in rows):
+        if any(metric in row.facts[OVERALL] for row in rows):
             ranks = rank_models([influences[key][..., index] for key in keys]).ranks
             leading[metric] = frozenset(key for key, (best, _) in zip(keys, ranks, strict=True) if best == 1)
     return leading

@@ -89,10 +89,10 @@ def gallery(store: Store, fingerprint: str, split: str, finished: Iterable[Run])
 
 def _shown(runs: Sequence[Run], split: str) -> list[Run]:
     """The first seed of every row that captioned the split: models by CIDEr-D, then references by name."""
-    firsts = [row[0] for row in rows_of(run for run in runs if split in run.scores)]
+    firsts = [row[0] for row in rows_of(run for run in runs if split in run.scores.splits)]
 
     def order(run: Run) -> tuple[bool, float, str]:
-        score = run.scores[split]["overall"].get(RANKING_METRIC)
+        score = run.scores.get(split, RANKING_METRIC)
         value = score.value if score is not None and run.role == "model" else None
         return run.role == "reference", -(value or 0.0), run.model
 

@@ -10,6 +10,7 @@ from results.errors import StoreError
 from results.records import CodeRecord, Quantity, Role, without_code
 from results.runs.reading import FINISHED, image_scores, read_runs
 from results.runs.run import NO_PART, SYSTEMS, Run, StoredPretraining
+from results.runs.scores import OVERALL, Kind
 from results.runs.spreads import (
     OtherMachine,
     Phase,
@@ -201,14 +202,14 @@ def leaderboard(
     if runs is None:
         with store.reading() as connection:
             runs = read_runs(connection, FINISHED)
-    metrics = dict.fromkeys(name for run in runs for of in run.scores.values() for name in of["overall"])
+    metrics = dict.fromkeys(name for run in runs for split in run.scores.splits for name in run.scores.metrics(split))
     tested = [name for name in metrics if every_metric or name == metric]
     if runs and metric not in metrics:
         raise StoreError(f"no run has a score of {metric!r}", f"choose of {', '.join(metrics)}")
     ranked: dict[tuple[object, str], list[Run]] = {}
     references: dict[tuple[str, str], list[Run]] = {}
     for run in runs:
-        for split in run.scores:
+        for split in run.scores.splits:
             if run.role == "model":
                 ranked.setdefault((run.comparable, split), []).append(run)
             else:
@@ -256,7 +257,7 @@ def _gain(runs: Sequence[Run], split: str, margin: float, context: _Context) -> 
 
 def _values(runs: Sequence[Run], split: str, metric: str) -> dict[int, float]:
     """The scores of runs that have one, by seed."""
-    scores = {run.seed: run.scores.get(split, {}).get("overall", {}).get(metric) for run in runs}
+    scores = {run.seed: run.scores.get(split, metric) for run in runs}
     return {seed: score.value for seed, score in scores.items() if score is not None and score.value is not None}
 
 
@@ -373,7 +374,7 @@ class _Tests:
 def _test_table(table: _Table, context: _Context) -> _Tests:
     """Test a table on one metric after the other: only the scores of one are held at once."""
     all_rows = [*table.rows, *table.references]
-    tests = _Tests([spreads({run.seed: run.scores[table.split]["overall"] for run in runs}) for runs in all_rows])
+    tests = _Tests([spreads({run.seed: run.scores.metrics(table.split) for run in runs}) for runs in all_rows])
     # The metric that sorts says which rows compete on all others.
     for metric in dict.fromkeys((context.metric, *context.tested)):
         _test_metric(table, tests, metric, context)
@@ -459,7 +460,11 @@ def _row(
     context: _Context,
     machines: Mapping[Phase, str],
 ) -> Row:
-    domains = list(dict.fromkeys(domain for run in runs for domain in run.scores[split] if domain != "overall"))
+    domains = list(dict.fromkeys(domain for run in runs for domain in run.scores.domains(split)))
+
+    def over_seeds(domain: str = OVERALL, kind: Kind = "usual") -> dict[str, Spread]:
+        return spreads({run.seed: run.scores.metrics(split, domain, kind) for run in runs})
+
     costs, other_machines = row_costs(runs, machines)
     return Row(
         model=runs[0].model,
@@ -467,7 +472,7 @@ def _row(
         seeds=tuple(run.seed for run in runs),
         keys=tuple(run.key for run in runs),
         scores=scores,
-        domains={domain: spreads({run.seed: run.scores[split].get(domain, {}) for run in runs}) for domain in domains},
+        domains={domain: over_seeds(domain) for domain in domains if domain != OVERALL},
         costs=costs,
         other_machines=other_machines,
         code_version=runs[0].code_version,
@@ -477,12 +482,9 @@ def _row(
         unmatched=str(runs[0].config.get("unmatched", "")),
         members=len(runs[0].config.get("members") or "1"),
         pretraining=runs[0].pretraining,
-        held_out=spreads({run.seed: run.held_out.get(split, {}) for run in runs}),
-        more=spreads({run.seed: run.more.get(split, {}) for run in runs}),
-        facts={
-            domain: spreads({run.seed: run.facts.get(split, {}).get(domain, {}) for run in runs})
-            for domain in runs[0].facts.get(split, {})
-        },
+        held_out=spreads({run.seed: run.held_out.metrics(split) for run in runs}),
+        more=over_seeds(kind="further"),
+        facts={domain: over_seeds(domain, "fact") for domain in runs[0].scores.domains(split, "fact")},
         learning={run.seed: run.learning for run in runs if run.learning is not None},
         by_seed=_values(runs, split, context.metric),
         budget_series=_whatever_the_schedule(runs[0]),

@@ -41,7 +41,7 @@ def stored_variances(store: Store, dataset: str, split: str) -> StoredVariances 
     The data set is named or given by its fingerprint. Floors are left out: they are no candidates.
     """
     models = (run for run in finished(store, dataset) if run.role == "model" and run.model not in FLOORS)
-    runs = [run for run in models if split in run.scores]
+    runs = [run for run in models if split in run.scores.splits]
     with store.reading() as connection:
         ciders = image_scores(connection, runs, split, RANKING_METRIC)
     groups: dict[object, list[list[int]]] = {}

@@ -10,8 +10,9 @@ from sqlalchemy import ColumnElement, Connection, func, or_, select, true, type_
 from results.errors import StoreError
 from results.records import AttentionRecord, CodeRecord, EpochRecord, ImageRecord, Quantity
 from results.runs.facts import fact_counts, fact_influences, is_fact
-from results.runs.more_metrics import depends_on, is_more
+from results.runs.more_metrics import depends_on
 from results.runs.run import DatasetInfo, Run
+from results.runs.scores import OVERALL, ScoreKey
 from results.statistics.score_matrix import ScoreMatrix
 from results.statistics.significance import SUMS
 from results.store import schema
@@ -45,15 +46,11 @@ def read_runs(connection: Connection, *chosen: ColumnElement[bool]) -> list[Run]
         runs[run_id].epochs.append(EpochRecord(*values))
     scored = parts(Score, Score.split, Score.domain, Score.metric, *quantity_columns(Score))
     for run_id, split, domain, metric, *measured in connection.execute(scored.where(FINISHED).order_by(Score.id)):
-        if is_more(metric):
-            runs[run_id].more.setdefault(split, {})[metric] = Quantity(*measured)
-        else:
-            kept = runs[run_id].facts if is_fact(metric) else runs[run_id].scores
-            kept.setdefault(split, {}).setdefault(domain, {})[metric] = Quantity(*measured)
+        runs[run_id].scores.rows[ScoreKey(split, domain, metric)] = Quantity(*measured)
     of_held_out = (HeldOutScore.split, HeldOutScore.metric)
     held_out = parts(HeldOutScore, *of_held_out, HeldOutScore.value, HeldOutScore.reason)
     for run_id, split, metric, value, reason in connection.execute(held_out.where(FINISHED).order_by(*of_held_out)):
-        runs[run_id].held_out.setdefault(split, {})[metric] = Quantity(value, reason)
+        runs[run_id].held_out.rows[ScoreKey(split, OVERALL, metric)] = Quantity(value, reason)
     spent = parts(Cost, Cost.name, *quantity_columns(Cost))
     for run_id, name, *measured in connection.execute(spent.where(FINISHED).order_by(Cost.id)):
         runs[run_id].costs[name] = Quantity(*measured)
@@ -190,7 +187,7 @@ def captions_of(store: Store, run: Run) -> dict[str, dict[int, str]]:
 
 def score_values(store: Store, keys: Collection[str], split: str, metric: str) -> dict[str, float]:
     """A whole split's score by run, of those runs that have one."""
-    wanted = (RunRow.key.in_(keys), Score.split == split, Score.domain == "overall", Score.metric == metric)
+    wanted = (RunRow.key.in_(keys), Score.split == split, Score.domain == OVERALL, Score.metric == metric)
     query = select(RunRow.key, Score.value).join(Score, Score.run_id == RunRow.id).where(*wanted, FINISHED)
     with store.reading() as connection:
         return {key: value for key, value in connection.execute(query) if value is not None}

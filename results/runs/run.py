@@ -24,6 +24,7 @@ from results.records import (
     stages_of,
     without_names,
 )
+from results.runs.scores import RunScores
 from results.statistics.learning import Learning, idle_share, learning, mean_learning
 
 SYSTEMS: Final = "systems"
@@ -42,15 +43,14 @@ _NAMES: Final = frozenset({"preset.name", "preset.summary", "preset.schedule.nam
 """Settings that only describe the others."""
 NO_PART: Final = "none"
 """What a signature says of conditions that a row has no part in."""
-Scores = dict[str, dict[str, dict[str, Quantity]]]
 
 
 @dataclass(frozen=True)
 class Run:
     """One planned run, whatever its status, and what came of it.
 
-    `scores[split][domain][metric]`, domain "overall" first, `held_out`, `more`, `facts` and `costs` are in the order
-    they were recorded in, empty unless the run is finished. `members` are those of an ensemble that were read with it.
+    `scores` of all metrics, and `held_out`, against one reference less, and `costs` are in the order they were recorded
+    in, empty unless the run is finished. `members` are those of an ensemble that were read with it.
     Any field of `environment` may be missing. Scores of single images and captions stay in the store until they are
     needed (`results.runs.reading`).
     """
@@ -79,10 +79,8 @@ class Run:
     operators: dict[str, Any]
     code: CodeRecord | None
     epochs: list[EpochRecord] = field(default_factory=list)
-    scores: Scores = field(default_factory=dict)
-    held_out: dict[str, dict[str, Quantity]] = field(default_factory=dict)
-    more: dict[str, dict[str, Quantity]] = field(default_factory=dict)
-    facts: Scores = field(default_factory=dict)
+    scores: RunScores = field(default_factory=RunScores)
+    held_out: RunScores = field(default_factory=RunScores)
     costs: dict[str, Quantity] = field(default_factory=dict)
     members: list[Run] = field(default_factory=list)
 

@@ -37,6 +37,7 @@ from results.records import RunSpec
 from results.runs.more_metrics import depends_on
 from results.runs.reading import StoredRuns, finished, image_influences, stored_runs
 from results.runs.run import Run
+from results.runs.scores import OVERALL
 from tests.harness.benchmark.small_runs import make_spec, quiet
 from tests.harness.metrics.tiny_models import write_clip
 
@@ -146,6 +147,11 @@ def finish(store: Store, spec: RunSpec, small: RunContext, caption: str | None =
     return spec
 
 
+def usual_scores(run: Run) -> dict[str, dict[str, dict[str, Quantity]]]:
+    """By split, domain and metric."""
+    return {split: run.scores.by_domain(split) for split in run.scores.splits}
+
+
 def test_objects_of_scenes_and_a_clip_model(
     store: Store, small: RunContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,19 +159,20 @@ def test_objects_of_scenes_and_a_clip_model(
         finish(store, make_spec("says"), small, "a red hexagon"),
         finish(store, make_spec("people", "human", role="reference"), small),
     ]
-    before = [run.scores for run in finished(store)]
+    before = [usual_scores(run) for run in finished(store)]
     settings = MoreSettings.parse(str(write_clip(tmp_path / "clip")), None, ())
     assert add_more_metrics(specs, more_evaluator(settings, small.data, "cpu"), small.data, store, quiet()) == {}
     says, people = finished(store)
-    assert [says.scores, people.scores] == before
-    assert says.more["test"]["caption_words"].value == 3
-    assert says.more["test"]["CHAIR-s (objects:scenes)"].value == 1  # no split but nocaps shows hexagons
-    assert people.more["test"]["CHAIR-s (objects:scenes)"].value == 0
-    assert says.more["test"]["self-CIDEr"].value is None
-    assert 0 < (people.more["test"]["self-CIDEr (captions:5, df:references)"].value or 0) < 1
-    [name] = [name for name in says.more["nocaps"] if name.startswith("CLIPScore")]
-    assert says.more["nocaps"][name].value is not None
-    assert "--bert" in (says.more["test"]["BERTScore"].reason or "")
+    assert [usual_scores(says), usual_scores(people)] == before
+    assert says.scores.rows["test", OVERALL, "caption_words"].value == 3
+    chair = "CHAIR-s (objects:scenes)"
+    assert says.scores.rows["test", OVERALL, chair].value == 1  # no split but nocaps shows hexagons
+    assert people.scores.rows["test", OVERALL, chair].value == 0
+    assert says.scores.rows["test", OVERALL, "self-CIDEr"].value is None
+    assert 0 < (people.scores.rows["test", OVERALL, "self-CIDEr (captions:5, df:references)"].value or 0) < 1
+    [name] = [name for name in says.scores.metrics("nocaps", kind="further") if name.startswith("CLIPScore")]
+    assert says.scores.rows["nocaps", OVERALL, name].value is not None
+    assert "--bert" in (says.scores.rows["test", OVERALL, "BERTScore"].reason or "")
     # What is there is not computed again; another model's scores stand beside the first's.
     monkeypatch.setattr(MoreEvaluator, "measure", lambda *_: pytest.fail("measured again"))
     add_more_metrics(specs, more_evaluator(settings, small.data, "cpu"), small.data, store, quiet())
@@ -207,19 +214,21 @@ def test_facts_of_finished_runs(store: Store, small: RunContext, monkeypatch: py
         finish(store, make_spec("says"), small, "a dragon on a red hexagon"),
         finish(store, make_spec("people", "human", role="reference"), small),
     ]
-    before, said = [run.scores for run in finished(store)], io.StringIO()
+    before, said = [usual_scores(run) for run in finished(store)], io.StringIO()
     add_facts(specs, small.data, store, quiet(said))
     assert "dragon (6)" in said.getvalue()
     says, people = stored_runs(store).runs
-    assert [says.scores, people.scores] == before
-    assert next(iter(people.facts["nocaps"])) == "overall"
-    assert len(people.facts["nocaps"]) == 4
-    assert says.facts["test"]["overall"]["facts-parsed"].value == 0
-    assert says.facts["test"]["overall"]["facts-precision (object)"].value == 0  # no split but nocaps shows hexagons
-    assert "no caption states" in (says.facts["test"]["overall"]["facts-precision (size)"].reason or "")
-    precision = people.facts["test"]["overall"]["facts-precision (object)"]
+    assert [usual_scores(says), usual_scores(people)] == before
+    domains = people.scores.domains("nocaps", "fact")
+    assert (domains[0], len(domains)) == (OVERALL, 4)
+    assert says.scores.rows["test", OVERALL, "facts-parsed"].value == 0
+    assert (
+        says.scores.rows["test", OVERALL, "facts-precision (object)"].value == 0
+    )  # no split but nocaps shows hexagons
+    assert "no caption states" in (says.scores.rows["test", OVERALL, "facts-precision (size)"].reason or "")
+    precision = people.scores.rows["test", OVERALL, "facts-precision (object)"]
     assert (precision.value, precision.low, precision.high) == (1, 1, 1)
-    recall = people.facts["test"]["overall"]["facts-recall (colour)"].value
+    recall = people.scores.rows["test", OVERALL, "facts-recall (colour)"].value
     assert np.mean(influences(store, people, "facts-recall (colour)")) == recall
     # What is there is not computed again; what two runs state is compared beside their scores.
     monkeypatch.setattr(scoring, "measure_facts", lambda *_: pytest.fail("measured again"))
@@ -242,10 +251,10 @@ def test_words_of_finished_runs_where_no_scenes_are_known(
     ]
     add_facts(specs, data, store, quiet())
     says, people = stored_runs(store).runs
-    facts = says.facts["test"]["overall"]
+    facts = says.scores.metrics("test", kind="fact")
     assert (facts["facts-words"].value, facts["facts-words"].unit) == (1, "references")
     assert facts["facts-precision (object)"].value == 0
-    assert (people.facts["test"]["overall"]["facts-recall (colour)"].value or 0) > 0
+    assert (people.scores.rows["test", OVERALL, "facts-recall (colour)"].value or 0) > 0
     assert np.mean(influences(store, says, "facts-F (colour)")) == facts["facts-F (colour)"].value
     [pair] = compare_models(StoredRuns(store, [says]), StoredRuns(store, [people]), {}, 0).pairs
     assert {depends_on(fact.metric) for fact in pair.facts} == {"object", "colour", "count", "relation"}
@@ -255,7 +264,7 @@ def test_words_of_finished_runs_where_no_scenes_are_known(
     monkeypatch.undo()
     images = {sample.image_id: frozenset({"dog"}) for sample in small.data.evaluated["test"]}
     add_facts(specs, data, store, quiet(), KnownObjects(coco_words(), images, "instances", True))
-    facts = finished(store)[0].facts["test"]["overall"]
+    facts = finished(store)[0].scores.metrics("test", kind="fact")
     assert (facts["facts-precision (object)"].value, facts["facts-words"].unit) == (0.5, "instances")
 
 

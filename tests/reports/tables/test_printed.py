@@ -10,7 +10,9 @@ from reports.tables import numbers
 from reports.tables.columns import leaderboards
 from reports.tables.printed import printed_table, published_cell
 from results.published.scores import recipes
+from results.records import Quantity
 from results.runs.leaderboard import Group
+from results.runs.scores import OVERALL, RunScores, ScoreKey
 from results.runs.spreads import Spread
 from results.text import printable
 from tests.reports.examples import contents, group, row, run, staged
@@ -31,7 +33,7 @@ def test_a_changed_recipe_says_where_on_every_page() -> None:
         run(preset=preset, shipped_preset=changed),
         model="image_transformer/official-graph",
         dataset="coco",
-        scores={"test": {}, "train": {}},
+        scores=RunScores({ScoreKey(split, OVERALL, "CIDEr-D"): Quantity(1.3) for split in ("test", "train")}),
     )
     shown = row(detail.model)
     cell = published_cell(shown, group(shown), {"k": detail})

@@ -12,6 +12,7 @@ from sqlalchemy import delete, select, update
 from results import ImageRecord, Quantity, Store, StoreError
 from results.runs import reading
 from results.runs.leaderboard import leaderboard
+from results.runs.scores import OVERALL
 from results.store.merge import merge
 from results.store.schema import Base, Caption, DatasetRow, RunRow, Score
 
@@ -85,7 +86,7 @@ def test_everything_of_another_store_comes_in_once(url: str, other: Store, make:
         assert contents(store) == after
         assert (again.datasets, again.added, again.completed, again.conflicts) == ([], [], [], {})
         assert again.kept == merged.added
-        assert reading.one_run(store, spec.key).scores["test"] == outcome.splits[0].scores
+        assert reading.one_run(store, spec.key).scores.by_domain("test") == outcome.splits[0].scores
 
 
 def test_runs_of_both_stand_side_by_side(store: Store, add: Callable[..., str], other: Store, make: Any) -> None:
@@ -103,8 +104,8 @@ def test_splits_and_metrics_stay_in_their_order(url: str, other: Store, make: An
     with Store(url) as store:
         merge(store, str(other.url.database))
         detail, original = (reading.one_run(each, make.spec().key) for each in (store, other))
-    assert list(detail.scores) == list(original.scores) == ["test", "nocaps"]
-    assert list(detail.scores["test"]["overall"]) == list(original.scores["test"]["overall"])
+    assert detail.scores.splits == ["test", "nocaps"]
+    assert list(detail.scores.rows) == list(original.scores.rows)
 
 
 def test_a_run_only_ever_gets_further(tmp_path: Path, other: Store, make: Any) -> None:
@@ -172,7 +173,7 @@ def test_what_one_side_lacks_is_no_disagreement(store: Store, other: Store, make
         connection.execute(delete(Caption))  # as a published copy has none
     merged = [merge(store, str(other.url.database)) for _ in range(2)]
     assert [(one.completed, one.kept, one.conflicts) for one in merged] == [(["same-1"], [], {}), ([], ["same-1"], {})]
-    assert reading.one_run(store, "same-1").scores["test"]["overall"]["CIDEr-D (df:domain)"].value == 0.4
+    assert reading.one_run(store, "same-1").scores.rows["test", OVERALL, "CIDEr-D (df:domain)"].value == 0.4
     with other.writing() as connection:
         connection.execute(delete(Score).where(Score.metric == "CIDEr-D (df:domain)"))
     here = store.url.render_as_string(hide_password=False)
@@ -199,7 +200,7 @@ def test_a_measured_score_wins_over_one_that_was_not(
     assert merged.conflicts == {}
     assert merged.completed == ([] if measured_here else ["same-1"])
     run = reading.one_run(store, "same-1")
-    assert run.scores["test"]["overall"]["METEOR"] == Quantity(0.27)
+    assert run.scores.get("test", "METEOR") == Quantity(0.27)
     assert contents(store)["image_scores"] == (contents(store) if measured_here else contents(other))["image_scores"]
     assert contents(store)["costs"] == contents(other)["costs"]
 

@@ -37,8 +37,8 @@ def test_added_scores_replace_reasons_and_nothing_else(store: Store, add: Callab
         less = {"CIDEr-D": Quantity(value)}
         add_scores(store, key, [SplitResult("test", CAPTIONS, scores, per_image, held_out=less)])
     after = reading.one_run(store, key)
-    assert after.scores["test"]["overall"] == {"BLEU-4": Quantity(0.25), **scores["overall"]}
-    assert after.scores["test"]["in-domain"] == scores["in-domain"]
+    assert after.scores.metrics("test") == {"BLEU-4": Quantity(0.25), **scores["overall"]}
+    assert after.scores.metrics("test", "in-domain") == scores["in-domain"]
     [row] = leaderboard(store)[0].rows
     assert {metric: spread.mean for metric, spread in row.held_out.items()} == {"CIDEr-D": 0.3}
     assert after.costs == before.costs

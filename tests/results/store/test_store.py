@@ -44,7 +44,8 @@ def test_round_trip_of_everything(store: Store, make: Any) -> None:
     assert (detail.environment, detail.operators) == (outcome.environment, outcome.operators)
     assert detail.checkpoint == outcome.checkpoint
     assert detail.epochs == list(epochs)
-    assert detail.scores == {"test": outcome.splits[0].scores}
+    assert detail.scores.splits == ["test"]
+    assert detail.scores.by_domain("test") == outcome.splits[0].scores
     assert detail.costs == outcome.costs
     assert detail.attempts == 1
     assert detail.started_at is not None
@@ -98,10 +99,10 @@ def test_finishing_again_replaces_everything(store: Store, make: Any) -> None:
     sizes = {table: count(store, table) for table in (Caption, Score, ImageScores, Cost)}
     store.finish("blind-1", make.outcome(0.75))
     assert {table: count(store, table) for table in sizes} == sizes
-    assert reading.one_run(store, "blind-1").scores["test"]["overall"]["CIDEr-D"] == Quantity(0.75)
+    assert reading.one_run(store, "blind-1").scores.get("test", "CIDEr-D") == Quantity(0.75)
     smaller = SplitResult("test", {1: "a"}, {"overall": {"CIDEr-D": Quantity(1.0)}}, {})
     store.finish("blind-1", make.outcome(splits=(smaller,), costs={}))
-    assert reading.one_run(store, "blind-1").scores == {"test": smaller.scores}
+    assert reading.one_run(store, "blind-1").scores.rows == {("test", "overall", "CIDEr-D"): Quantity(1.0)}
     assert count(store, Caption) == 4
 
 
@@ -121,7 +122,7 @@ def test_results_of_a_run_that_runs_again_are_not_shown(store: Store, add: Calla
     key = add("blind")
     store.begin(key, {})
     assert leaderboard(store) == []
-    assert reading.one_run(store, key).scores == {}
+    assert reading.one_run(store, key).scores.rows == {}
     assert [failure.status for failure in reading.failures(store)] == ["running"]
 
 
