@@ -180,6 +180,7 @@ class _Context:
     older: Mapping[str, str]
 
     def image_scores(self, runs: Iterable[Run], split: str, metric: str) -> ScoreMatrix:
+        """Numbers of single images whose mean is the score."""
         with self.store.reading() as connection:
             return image_scores(connection, list(runs), split, metric, of_score=True)
 
@@ -384,26 +385,26 @@ def _test_table(table: _Table, context: _Context) -> _Tests:
 def _test_metric(table: _Table, tests: _Tests, metric: str, context: _Context) -> None:
     """Read the scores of all images on a metric, and add what they say to the tests."""
     all_rows = [*table.rows, *table.references]
-    runs = chain.from_iterable([*all_rows, *table.floors] if metric == context.metric else all_rows)
-    scores = context.image_scores(runs, table.split, metric)
-    for row, of_row in zip(all_rows, tests.scores, strict=True):
-        if metric in of_row and of_row[metric].n > 1:
-            measured = [run.id for run in row if _values([run], table.split, metric)]
-            of_row[metric] = with_interval_over_seeds(of_row[metric], metric, scores.of_runs(measured))
+    read_rows = [*all_rows, *table.floors] if metric == context.metric else all_rows
+    image_scores = context.image_scores(chain.from_iterable(read_rows), table.split, metric)
+    for runs, scores in zip(all_rows, tests.scores, strict=True):
+        if metric in scores and scores[metric].n > 1:
+            measured = [run.id for run in runs if _values([run], table.split, metric)]
+            scores[metric] = with_interval_over_seeds(scores[metric], metric, image_scores.of_runs(measured))
     if metric == context.metric:
         seeds = shared_seeds(table.rows)
         compared_runs = [[run for run in runs if run.seed in seeds] or runs for runs in table.rows]
         tests.contenders = contenders_of(
             table.rows,
             table.floors,
-            scores,
+            image_scores,
             context.options,
             rows_on_other_hardware(compared_runs),
             table.trained_longer,
         )
-    tests.ranks[metric], compared = rank_on(tests.contenders, scores)
+    tests.ranks[metric], compared = rank_on(tests.contenders, image_scores)
     if metric == context.metric:
-        tests.comparisons = comparisons_of(tests.contenders, compared, scores, metric, table.margin)
+        tests.comparisons = comparisons_of(tests.contenders, compared, image_scores, metric, table.margin)
 
 
 def _conditions_of_system(run: Run, rows: Iterable[Sequence[Run]]) -> dict[str, str | None]:

@@ -82,7 +82,7 @@ def described_config(config: Mapping[str, Any] | None, record: Mapping[str, Any]
 def _asked_last(runs: Sequence[Run]) -> list[Run]:
     """Less finished captions of a file that held others when it was asked for last."""
     ended = [(run, (run.fingerprint, run.card.get("file", run.key))) for run in runs if run.status == "finished"]
-    ended.sort(key=lambda each: each[0].card.get("asked", ""))
+    ended.sort(key=lambda pair: pair[0].card.get("asked", ""))
     last = {file: run.card.get("sha256") for run, file in ended}
     newest = {(file, run.comparable): run.key for run, file in ended}  # its card may have changed
     now = {run.key for run, file in ended if run.card.get("sha256") == last[file]} & {*newest.values()}
