@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import Any, Final, Self
 
 import numpy as np
 import pandas as pd
-from sqlalchemy import URL, Connection, Select, and_, select
+from sqlalchemy import URL, Connection, Select, and_, select, type_coerce
 
 from results.errors import StoreError
 from results.published.scores import nearest, told_by_card
@@ -20,7 +19,19 @@ from results.runs.reading import finished
 from results.runs.run import Run
 from results.runs.standings import RankingOptions
 from results.store.engine import resolve_url, sqlite_file
-from results.store.schema import Base, Caption, Cost, DatasetRow, Epoch, HeldOutScore, Image, ImageScores, RunRow, Score
+from results.store.schema import (
+    Base,
+    Caption,
+    Cost,
+    DatasetRow,
+    Epoch,
+    HeldOutScore,
+    Image,
+    ImageScores,
+    RunRow,
+    Score,
+    ScoreArrays,
+)
 from results.store.store import Store
 
 Rows = Sequence[Sequence[Any]]
@@ -252,8 +263,9 @@ class Results:
         - score_percent (float64): score of this image alone
         """
         with self._store.reading() as connection:
-            place = ImageScores.run_id, ImageScores.split, ImageScores.metric
-            query = select(*place, RunRow.dataset_id, ImageScores.scores).join(RunRow).order_by(*place)
+            key = ImageScores.run_id, ImageScores.split, ImageScores.metric
+            numbers = type_coerce(ImageScores.scores, ScoreArrays)
+            query = select(*key, RunRow.dataset_id, numbers).join(RunRow).order_by(*key)
             rows = read_rows(connection, query, ImageScores, split=split, metric=metric)
             rows = [row for row in rows if not is_more(row[2]) and not is_fact(row[2])]
             domains: dict[int, dict[int, str | None]] = {}
@@ -262,22 +274,19 @@ class Results:
                 domains.setdefault(dataset, {})[image] = domain
 
             # A stored row holds all images of a run, split and metric: what they share is repeated for each.
-            found = frame_of_runs(connection, [row[:3] for row in rows], dict.fromkeys(("split", "metric"), "category"))
-            by_image = [scores for *_, scores in rows]
-            found = found.loc[np.repeat(found.index, [len(scores) for scores in by_image])].reset_index(drop=True)
-            images = {
-                "image_id": list(chain.from_iterable(by_image)),
+            runs = frame_of_runs(connection, [row[:3] for row in rows], dict.fromkeys(("split", "metric"), "category"))
+            runs = runs.loc[np.repeat(runs.index, [len(ids) for *_, (ids, _) in rows])].reset_index(drop=True)
+            columns: dict[str, Any] = {
+                "image_id": np.concatenate([np.empty(0, np.int64), *(ids for *_, (ids, _) in rows)]),
                 "domain": [
-                    domains.get(row[3], {}).get(image)
-                    for row, scores in zip(rows, by_image, strict=True)
-                    for image in scores
+                    domains.get(dataset, {}).get(image) for *_, dataset, (ids, _) in rows for image in ids.tolist()
                 ],
-                "score_percent": list(chain.from_iterable(scores.values() for scores in by_image)),
+                "score_percent": np.concatenate([np.empty(0), *(scores for *_, (_, scores) in rows)]),
             }
-            by_row = typed(images, {"image_id": "int64", "domain": "category", "score_percent": "float64"})
-            by_row["score_percent"] *= 100
+            images = typed(columns, {"image_id": "int64", "domain": "category", "score_percent": "float64"})
+            images["score_percent"] *= 100
             order = [*IDENTITY, "split", "image_id", "domain", "metric", "score_percent", *CONDITIONS]
-            return pd.concat([found, by_row], axis=1)[order]
+            return pd.concat([runs, images], axis=1)[order]
 
     def captions(self, *, split: str | None = None) -> pd.DataFrame:
         """One row a finished run, split and image.
