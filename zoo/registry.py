@@ -267,14 +267,14 @@ def _load_entry(card: ModelCard) -> Callable[..., Captioner]:
 
 
 def _read_builtin_cards() -> None:
-    """Import every module of `zoo.presets` once; they call `register_model`, which must not recurse here."""
+    """Import every module of `zoo.cards` once; they call `register_model`, which must not recurse here."""
     global _builtin, _shipped
     if _builtin != "unread":
         return
     _builtin = "reading"
-    import zoo.presets
+    import zoo.cards
 
-    for module in pkgutil.iter_modules(zoo.presets.__path__, "zoo.presets."):
+    for module in pkgutil.iter_modules(zoo.cards.__path__, "zoo.cards."):
         importlib.import_module(module.name)
     _builtin, _shipped = "read", frozenset(_cards)
 

@@ -185,7 +185,7 @@ def _settings(gate: Gate) -> Series:
     }
     for model in gate.models:
         settings[model.name] = built_with(model.name, gate.preset.model_arguments(model.name, **gate.context.sizes))
-    likely = ("harness/config/", "zoo/presets/")
+    likely = ("harness/config/", "zoo/cards/")
     return series("settings", "", "settings", "setting", dict(_leaves(settings, "")), likely)
 
 

@@ -4,7 +4,7 @@
 
 from typing import Any
 
-from zoo.presets.expansionnet import SWIN, TINY_BACKBONE
+from zoo.cards.expansionnet import SWIN, TINY_BACKBONE
 from zoo.registry import register_variants
 
 _SIZES = {"d_model": 512, "d_ff": 2048, "n_heads": 8, "dropout": 0.1}
