@@ -22,7 +22,8 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from harness.utils.errors import BenchError
-from zoo.registry import ModelCard, register_model
+from zoo.card import ModelCard
+from zoo.registry import register_model
 
 if TYPE_CHECKING:
     from PIL.Image import Image

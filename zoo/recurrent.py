@@ -127,11 +127,6 @@ class RecurrentCaptioner(Captioner):
         return visual.valid_features(next(self.parameters()).dtype)
 
 
-def mean_of_valid(features: Tensor, mask: Tensor) -> Tensor:
-    """The mean (B, C) over the valid features (B, L, C), which are zero elsewhere; zeros if none is valid."""
-    return features.sum(1) / mask.sum(1, keepdim=True).clamp(min=1)
-
-
 def project_words(words: Tensor, weight: Tensor, added: Tensor) -> Tensor:
     """Words (B * n, T, E) times a matrix (D, E), plus one vector for all of an image (B, D), or of a row (B * n, D)."""
     if words.shape[1] == 1 and len(words) == len(added):

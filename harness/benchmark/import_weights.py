@@ -11,7 +11,7 @@ from harness.benchmark.saved_model import VOCABULARY, WEIGHTS, SavedModel
 from harness.config.features import FeatureConfig
 from harness.config.limits import MAX_TOKENS
 from harness.config.preset import Decoding
-from harness.data.backbones.backbone import open_backbone
+from harness.data.backbones.opening import open_backbone
 from harness.data.images import ImagePreprocessing, Interpolation
 from harness.data.regions.opening import check_exists, needs_backbone
 from harness.data.vocabulary import Vocabulary

@@ -14,7 +14,7 @@ from harness.benchmark.context import looking, open_context, open_inputs
 from harness.benchmark.plan import Benchmark, Resolved, check_rows, plan
 from harness.benchmark.reuse import reuse_finished_runs
 from harness.benchmark.signature import training_fields
-from harness.data.backbones.backbone import open_backbone
+from harness.data.backbones.opening import open_backbone
 from harness.data.dataset import SCENES
 from harness.data.graph_source import check_source
 from harness.data.known_sizes import KNOWN_SIZES

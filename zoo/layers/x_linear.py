@@ -14,8 +14,8 @@ from torch.nn import functional as F
 
 from zoo.layers.attention import head_width, split_heads
 from zoo.layers.looped import Looped, LoopedLinear, SharedMatrix
+from zoo.layers.pooling import mean_of_valid
 from zoo.layers.residual import ResidualLayer
-from zoo.recurrent import mean_of_valid
 
 
 class Fusion(nn.Module):

@@ -16,7 +16,8 @@ from zoo.captioner import Memory, Visual, VisualSpec
 from zoo.errors import check_choice
 from zoo.layers.looped import Looped, LoopedLinear, SharedMatrix
 from zoo.layers.lstm import LSTMCell
-from zoo.recurrent import RecurrentCaptioner, Rows, mean_of_valid, project_words
+from zoo.layers.pooling import mean_of_valid
+from zoo.recurrent import RecurrentCaptioner, Rows, project_words
 
 
 class SentinelAttention(Looped):

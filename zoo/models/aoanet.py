@@ -22,8 +22,9 @@ from zoo.layers.annotated_norm import EPSILON, AnnotatedNorm
 from zoo.layers.aoa import AoADropouts, AoARefiner, AttentionOnAttention, GraphMode, MemoriesAttention, spatial_graph
 from zoo.layers.attention import head_width, joined
 from zoo.layers.lstm import LSTMCell, LSTMGradient, LSTMTape
+from zoo.layers.pooling import mean_of_valid
 from zoo.layers.residual import attention_mixers
-from zoo.recurrent import RecurrentCaptioner, Rows, mean_of_valid
+from zoo.recurrent import RecurrentCaptioner, Rows
 
 _aten = torch.ops.aten
 _BRANCH_DROPOUT, _GATE_DROPOUT = 0.1, 0.3  # of the refiner, in both codebases

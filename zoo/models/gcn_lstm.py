@@ -17,7 +17,8 @@ from zoo.captioner import Memory, Visual, VisualSpec
 from zoo.errors import ZooError, check_choice
 from zoo.layers.looped import Looped, LoopedLinear, SharedMatrix
 from zoo.layers.lstm import STATES, LSTMCell, two_lstms
-from zoo.recurrent import RecurrentCaptioner, Rows, mean_of_valid
+from zoo.layers.pooling import mean_of_valid
+from zoo.recurrent import RecurrentCaptioner, Rows
 
 
 class RelationGraph(nn.Module):

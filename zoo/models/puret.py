@@ -21,9 +21,9 @@ from torch import Tensor, nn
 from zoo.captioner import DecodingState, Memory, Visual, VisualSpec
 from zoo.errors import ZooError, check_choice
 from zoo.layers.attention import MultiHeadAttention, SelfAttention
+from zoo.layers.pooling import mean_of_valid
 from zoo.layers.residual import DecoderLayer, EncoderLayer, FeedForward
 from zoo.layers.x_linear import ALPHA, Fusion
-from zoo.recurrent import mean_of_valid
 from zoo.stacked import StackedCaptioner
 
 

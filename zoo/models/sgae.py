@@ -16,7 +16,8 @@ from zoo.captioner import Memory, Visual, VisualSpec
 from zoo.errors import ZooError, check_at_least_1, check_choice
 from zoo.layers.additive_attention import AdditiveAttention
 from zoo.layers.lstm import STATES, LSTMCell, two_lstms
-from zoo.recurrent import RecurrentCaptioner, Rows, mean_of_valid, project_words
+from zoo.layers.pooling import mean_of_valid
+from zoo.recurrent import RecurrentCaptioner, Rows, project_words
 
 
 def relu_layer(d_input: int, d_model: int, dropout: float) -> nn.Sequential:

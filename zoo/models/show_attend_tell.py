@@ -14,7 +14,8 @@ from zoo.captioner import Memory, Visual, VisualSpec
 from zoo.layers.additive_attention import AdditiveAttention
 from zoo.layers.looped import LoopedLinear
 from zoo.layers.lstm import LSTMCell
-from zoo.recurrent import RecurrentCaptioner, Rows, mean_of_valid
+from zoo.layers.pooling import mean_of_valid
+from zoo.recurrent import RecurrentCaptioner, Rows
 
 
 class ShowAttendTell(RecurrentCaptioner):

@@ -16,7 +16,8 @@ from zoo.captioner import Memory, Visual, VisualSpec
 from zoo.errors import check_choice
 from zoo.layers.additive_attention import AdditiveAttention
 from zoo.layers.lstm import LSTMCell, LSTMGradient, LSTMTape
-from zoo.recurrent import RecurrentCaptioner, Rows, mean_of_valid
+from zoo.layers.pooling import mean_of_valid
+from zoo.recurrent import RecurrentCaptioner, Rows
 
 _CHUNK = 10  # positions for which the gradients of the attention's keys are computed at a time
 _ATTENTION_READS, _LANGUAGE_READS, _ATTENDED, _ATTENTION, _LANGUAGE = (0, 2), (1, 4), (2, 3), (3, 4), (4, 5)

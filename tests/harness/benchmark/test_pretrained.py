@@ -51,8 +51,8 @@ from tests.harness.conftest import (
 )
 from tests.harness.inference.hub_families import tokenizer, write_family, write_vision_encoder_decoder
 from zoo import ZooError
+from zoo.card import NOT_DOCUMENTED
 from zoo.decoding import Hypotheses, beam_search
-from zoo.registry import NOT_DOCUMENTED
 
 FAMILIES = ["blip", "git", "vit_gpt2"]
 PAD, BEGIN, END = 0, 2, 3
