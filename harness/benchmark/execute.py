@@ -19,15 +19,26 @@ from typing import Final, Literal
 import torch
 from rich.console import Console
 
+from harness.benchmark.captions import score_captions
 from harness.benchmark.context import RunContext
+from harness.benchmark.costs import weights_folder
 from harness.benchmark.plan_runs import describe
 from harness.benchmark.reuse import check_versions
-from harness.benchmark.run import run
+from harness.benchmark.run import RunTools, evaluate_ensemble, evaluate_run, run_hub, score_reference, train_run
 from harness.benchmark.run_reporter import RunReporter
 from harness.benchmark.scoring import add_missing_scores
 from harness.benchmark.services import Services, services_of
-from harness.benchmark.train import BEGINNING
-from harness.config.run import RunConfig, config_of
+from harness.config.run import (
+    CaptionsRun,
+    EnsembleRun,
+    HubRun,
+    PretrainedRun,
+    ReferenceRun,
+    RunConfig,
+    StoredRun,
+    TrainedRun,
+    config_of,
+)
 from harness.data.hub import WeightsMissing
 from harness.executors import CallError
 from harness.key import check_plugins, run_key, training_reads
@@ -35,7 +46,7 @@ from harness.metrics.contract import METRICS
 from harness.metrics.spice import find_spice
 from harness.training.checkpoint import last_checkpoint, read_position
 from harness.training.distributed import other_ranks
-from harness.training.finished_stages import FinishedStages
+from harness.training.finished_stages import BEGINNING, FinishedStages
 from harness.training.launch import is_launched
 from harness.training.trackers import RunLog
 from harness.training.trainer import CHECKPOINTS
@@ -109,13 +120,13 @@ def execute_run(key: str, workspace: Workspace, rerun: bool = False, wait: bool 
         started = time.monotonic()
         devices = config.execution.devices
         with nullcontext() if devices == 1 or is_launched() else other_ranks(devices):
-            ended = _execute(spec, config, services, rerun=rerun)
+            ended = _run_and_store(spec, config, services, rerun=rerun)
         if ended == "finished":
             reporter.log(f"  done in {describe_seconds(time.monotonic() - started)}")
         return ended
 
 
-def _execute(spec: RunSpec, config: RunConfig, services: Services, *, rerun: bool) -> Ended:
+def _run_and_store(spec: RunSpec, config: RunConfig, services: Services, *, rerun: bool) -> Ended:
     """Execute a run that this process has locked; it ends as a row of the store."""
     store, workspace = services.store, services.workspace
     reporter = RunReporter(services.reporter, store, spec.key)
@@ -141,16 +152,28 @@ def _execute(spec: RunSpec, config: RunConfig, services: Services, *, rerun: boo
                 if not rerun:
                     _discard_training_ahead(spec.key, services)
                 machine = machine_of(environment, "trained")
-                outcome = run(
-                    spec.key,
-                    config,
-                    context,
-                    services,
+                tools = RunTools(
+                    folder=weights_folder(spec.key, config, workspace),
+                    store=store,
+                    evaluator=services.evaluator,
+                    reporter=reporter,
                     on_epoch=record,
                     on_step=log.on_step,
-                    reporter=reporter,
-                    kept=_kept_stages(spec, config, services, context, machine, take=not rerun),
+                    stages=_finished_stages(spec, config, services, context, machine, take=not rerun),
                 )
+                match config:
+                    case TrainedRun():
+                        outcome = train_run(config, context, tools)
+                    case PretrainedRun() | StoredRun():
+                        outcome = evaluate_run(config, context, tools)
+                    case EnsembleRun():
+                        outcome = evaluate_ensemble(config, context, tools)
+                    case HubRun():
+                        outcome = run_hub(config, context, tools)
+                    case CaptionsRun():
+                        outcome = score_captions(config, context.data, services.evaluator)
+                    case ReferenceRun():
+                        outcome = score_reference(config.model, context.data, services.evaluator)
                 outcome = _costs_with_beginning(outcome, workspace.run_folder(spec.key) / BEGINNING, machine)
                 outcome = replace(outcome, environment=environment | outcome.environment)
                 log.finish(outcome)
@@ -238,7 +261,7 @@ def _discard_training_ahead(key: str, services: Services) -> None:
     shutil.rmtree(folder / CHECKPOINTS)
 
 
-def _kept_stages(
+def _finished_stages(
     spec: RunSpec, config: RunConfig, services: Services, context: RunContext, machine: str, *, take: bool
 ) -> FinishedStages | None:
     """The finished stages of the workspace that a run may begin with; None of a run that is not trained."""

@@ -2,7 +2,7 @@
 
 import io
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,9 @@ from harness.benchmark import run_reporter
 from harness.benchmark import services as services_module
 from harness.benchmark.context import RunContext
 from harness.benchmark.execute import LOCK, LOG_TAIL_LINES, execute_planned, execute_run, mark_interrupted
+from harness.benchmark.run import RunTools
 from harness.benchmark.run_reporter import RunReporter
+from harness.config.run import TrainedRun
 from harness.data.hub import WeightsMissing
 from harness.metrics.contract import METRICS
 from harness.utils.errors import INTERRUPTED, BenchError
@@ -43,15 +45,16 @@ class Fake:
         self.result: Outcome | BaseException = outcome()
         self.store.plan([make_spec("a", context=context), make_spec("b", "updown", context)])
 
-        def run(key: str, *_: object, on_epoch: Callable[[EpochRecord], None], **__: object) -> Outcome:
+        def train_run(_: TrainedRun, __: RunContext, tools: RunTools) -> Outcome:
+            key = tools.folder.name
             assert self.store.status(key) == "running"
             self.executed.append(key)
-            on_epoch(EPOCH)
+            tools.on_epoch(EPOCH)
             if isinstance(self.result, BaseException):
                 raise self.result
             return self.result
 
-        monkeypatch.setattr(module, "run", run)
+        monkeypatch.setattr(module, "train_run", train_run)
         monkeypatch.setattr(module, "_refuse_other_key", lambda *_: None)  # keys are letters here
 
     def execute(self, key: str, *, rerun: bool = False) -> str:

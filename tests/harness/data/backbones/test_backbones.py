@@ -12,7 +12,7 @@ import timm
 import torch
 from safetensors.torch import load_file, save_file
 
-from harness.benchmark.run import model_arguments
+from harness.benchmark.models import model_arguments
 from harness.config.features import FeatureConfig
 from harness.data.backbones import opening
 from harness.data.backbones.backbone import Backbone, TrainableBackbone
