@@ -107,10 +107,11 @@ def run_benchmark(
 
 
 def _report_failure(titles: dict[str, str], services: Services, key: str, future: Future[Ended]) -> None:
-    """Store and say why a run has no end of its own, as where its process died."""
+    """Store and say why a run has no end of its own, as where its process died; not of one that another command has."""
     error = None if future.cancelled() else future.exception()
     if isinstance(error, CallError):
-        services.store.fail(key, error.error_class, error.reason, "")
+        if not is_locked(services.workspace.run_folder(key) / LOCK):
+            services.store.fail(key, error.error_class, error.reason, "")
         services.reporter.note(f"{titles[key]}: failed: {error}", style="red")
 
 
