@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from zoo.captioner import Captioner, DecodingState, Memory, Visual, VisualSpec
 from zoo.errors import ZooError
-from zoo.layers.looped import exactly, full_precision, loop, written_out
+from zoo.fast.looped import exactly, full_precision, loop, written_out
 from zoo.layers.lstm import LSTMCell
 
 Rows = dict[str, Tensor]

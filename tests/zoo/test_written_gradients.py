@@ -6,9 +6,9 @@ from torch.nn import functional as F
 
 import zoo
 from tests.zoo.test_laws import look
+from zoo.fast.looped import LoopedLinear, loop
 from zoo.layers.annotated_norm import AnnotatedNorm
 from zoo.layers.expansion import GatedStreams, gate_streams, normalise
-from zoo.layers.looped import LoopedLinear, loop
 from zoo.layers.lstm import LSTMCell
 from zoo.models.aoanet import AoAScan
 from zoo.models.cgru import GRUCell
@@ -162,6 +162,6 @@ def test_in_half_precision_gradients_are_no_further_off_than_those_of_plain_loop
         return torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
 
     exact, written = gradients(False), gradients(True)
-    for module in ("zoo.recurrent", "zoo.layers.looped"):
+    for module in ("zoo.recurrent", "zoo.fast.looped"):
         monkeypatch.setattr(f"{module}.written_out", lambda: False)
     assert (written - exact).norm() <= 1.05 * (gradients(True) - exact).norm() < 0.05 * exact.norm()

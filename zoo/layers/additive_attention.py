@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.layers.looped import Looped, SharedMatrix, autocasts
+from zoo.fast.looped import Looped, SharedMatrix, autocasts
 
 
 class AdditiveAttention(Looped):

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from zoo.layers.looped import Collect, Factors, Looped
+from zoo.fast.looped import Collect, Factors, Looped
 
 EPSILON = 1e-6
 

@@ -19,9 +19,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from zoo.fast.looped import exactly, full_precision, product_type
 from zoo.layers.attention import joined
 from zoo.layers.cache import Cache, append, widen, widen_pairs
-from zoo.layers.looped import exactly, full_precision, product_type
 
 EPSILON = 1e-9
 

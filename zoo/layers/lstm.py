@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from zoo.layers.looped import Factors, Looped, SharedMatrix
+from zoo.fast.looped import Factors, Looped, SharedMatrix
 
 _sigmoid_backward, _tanh_backward = torch.ops.aten.sigmoid_backward, torch.ops.aten.tanh_backward
 

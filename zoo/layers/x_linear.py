@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from zoo.fast.looped import Looped, LoopedLinear, SharedMatrix
 from zoo.layers.attention import head_width, split_heads
-from zoo.layers.looped import Looped, LoopedLinear, SharedMatrix
 from zoo.layers.pooling import mean_of_valid
 from zoo.layers.residual import ResidualLayer
 

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from zoo.captioner import Memory, Visual, VisualSpec
 from zoo.errors import check_choice
+from zoo.fast.looped import LoopedLinear
 from zoo.layers.additive_attention import AdditiveAttention
-from zoo.layers.looped import LoopedLinear
 from zoo.layers.lstm import LSTMCell
 from zoo.recurrent import RecurrentCaptioner, Rows, init_words_and_vocabulary
 

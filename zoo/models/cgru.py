@@ -15,8 +15,8 @@ from torch.nn import functional as F
 
 from zoo.captioner import Memory, Visual, VisualSpec
 from zoo.errors import ZooError, check_choice
+from zoo.fast.looped import Factors, Looped, SharedMatrix
 from zoo.layers.attention import split_heads
-from zoo.layers.looped import Factors, Looped, SharedMatrix
 from zoo.recurrent import RecurrentCaptioner, Rows
 
 _sigmoid_backward, _tanh_backward = torch.ops.aten.sigmoid_backward, torch.ops.aten.tanh_backward

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from zoo.captioner import Memory, Visual, VisualSpec
 from zoo.errors import ZooError, check_choice
-from zoo.layers.looped import Looped, LoopedLinear, SharedMatrix
+from zoo.fast.looped import Looped, LoopedLinear, SharedMatrix
 from zoo.layers.lstm import STATES, LSTMCell, two_lstms
 from zoo.layers.pooling import mean_of_valid
 from zoo.recurrent import RecurrentCaptioner, Rows

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from zoo.captioner import Memory, Visual, VisualSpec
+from zoo.fast.looped import LoopedLinear
 from zoo.layers.additive_attention import AdditiveAttention
-from zoo.layers.looped import LoopedLinear
 from zoo.layers.lstm import LSTMCell
 from zoo.layers.pooling import mean_of_valid
 from zoo.recurrent import RecurrentCaptioner, Rows

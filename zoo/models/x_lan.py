@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from zoo.captioner import Memory, Visual, VisualSpec
 from zoo.errors import check_at_least_1
-from zoo.layers.looped import LoopedLinear
+from zoo.fast.looped import LoopedLinear
 from zoo.layers.lstm import LSTMCell
 from zoo.layers.x_linear import ALPHA, XLinearAttention, XLinearDropouts, XLinearEncoder, seen_where
 from zoo.recurrent import RecurrentCaptioner, Rows
