@@ -106,11 +106,11 @@ def test_a_second_pass_adds_its_gradients_to_the_first(name):
 def test_scan_of_updown():
     width, length, rows, images = 2, 3, 4, 2
     inputs, keys, values = numbers(rows, length, 4 * width), numbers(images, 3, 5), numbers(images, 3, width)
-    barrier = torch.tensor([0.0, 0.0, -1e300]).double().expand(images, 1, 3)
+    attention_bias = torch.tensor([0.0, 0.0, -1e300]).double().expand(images, 1, 3)
     weights = [numbers(4 * width, 2 * width), numbers(5, width), numbers(1, 5), numbers(4 * width, 3 * width)]
 
     def scanned(inputs, keys, values, *weights):
-        return UpDownScan.apply(inputs, keys, barrier, values, *weights)
+        return UpDownScan.apply(inputs, keys, attention_bias, values, *weights)
 
     assert torch.autograd.gradcheck(scanned, (inputs, keys, values, *weights, numbers(4 * width)))
 
@@ -121,12 +121,12 @@ def test_scan_of_aoa(dropping):
     keys, values = numbers(images, heads, 2 * memories, 2), numbers(images, heads, 2 * memories, 2)
     weights = [numbers(4 * width, 2 * width), numbers(width, width), numbers(width)]
     weights += [numbers(2 * width, 2 * width), numbers(2 * width)]
-    barrier = torch.zeros(images, heads, 1, 2 * memories).double()
+    attention_bias = torch.zeros(images, heads, 1, 2 * memories).double()
     shapes = (length, rows, width), (length, images * heads, rows // images, 2 * memories)
     dropped = tuple(F.dropout(torch.ones(shape).double(), 0.4) if dropping else None for shape in shapes)
 
     def scanned(inputs, keys, values, *weights):
-        return AoAScan.apply(inputs, keys, values, barrier, *dropped, memories, *weights)
+        return AoAScan.apply(inputs, keys, values, attention_bias, *dropped, memories, *weights)
 
     assert torch.autograd.gradcheck(scanned, (numbers(rows, length, 4 * width), keys, values, *weights))
 

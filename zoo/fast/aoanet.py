@@ -19,7 +19,7 @@ class AoAScan(torch.autograd.Function):
 
     Args:
         inputs: (B * n, T, 4 R), pre-activations of the LSTM but for the past states.
-        keys, values, barrier: of `MemoriesAttention.prepare`, (B, H, M * L, d_k) twice and (B, H, 1, M * L).
+        keys, values, attention_bias: of `MemoriesAttention.prepare`, (B, H, M * L, d_k) twice and (B, H, 1, M * L).
         context_mask: what contexts (T, n * B, R) that the LSTM reads are multiplied by.
         attention_mask: what attention (T, B * H, n, M * L) is multiplied by.
         n_memories: M.
@@ -34,7 +34,7 @@ class AoAScan(torch.autograd.Function):
         inputs: Tensor,
         keys: Tensor,
         values: Tensor,
-        barrier: Tensor,
+        attention_bias: Tensor,
         context_mask: Tensor | None,
         attention_mask: Tensor | None,
         n_memories: int,
@@ -46,7 +46,7 @@ class AoAScan(torch.autograd.Function):
     ) -> Tensor:
         (rows, length, _), width, batch = inputs.shape, query.shape[0], keys.shape[0]
         each, (heads, places, d_k) = rows // batch, (batch * keys.shape[1], *keys.shape[2:])
-        keys, values, barrier = keys.flatten(0, 1), values.flatten(0, 1), barrier.flatten(0, 1)
+        keys, values, attention_bias = keys.flatten(0, 1), values.flatten(0, 1), attention_bias.flatten(0, 1)
         scales, added = LSTMTape.scales(inputs, width), inputs.new_empty(length, each, batch, 4 * width)
         torch.mul(inputs.view(batch, each, length, -1).permute(2, 1, 0, 3), scales, out=added)
         scaled, (of_answer, of_hidden) = lstm_weight * scales[:, None], gate.t().split_with_sizes([width, width])
@@ -64,7 +64,7 @@ class AoAScan(torch.autograd.Function):
             torch.add(deviation, EPSILON, out=deviations[t])
             torch.div(hidden - mean, deviations[t], out=normed[t])
             torch.addmm(query_bias, normed[t], query.t(), out=queries[t])
-            scores = torch.baddbmm(barrier, _by_head(queries[t], each, d_k), keys.transpose(1, 2))
+            scores = torch.baddbmm(attention_bias, _by_head(queries[t], each, d_k), keys.transpose(1, 2))
             torch.softmax(scores.view_as(weights[t]), -1, out=weights[t])
             looks = weights[t].flatten(2)
             looks = looks if attention_mask is None else looks * attention_mask[t]

@@ -38,7 +38,7 @@ class UpDownScan(torch.autograd.Function):
 
     Args:
         inputs: (rows, T, 4 R), pre-activations of the attention LSTM but for the past states.
-        keys, barrier: of `AdditiveAttention.project`, (B, L, A) and (B, 1, L).
+        keys, attention_bias: of `AdditiveAttention.project`, (B, L, A) and (B, 1, L).
         values: (B, L, R).
         attention_weight: (4 R, 2 R), of [a | l].
         query, score: (A, R) and (1, A), weights of the attention.
@@ -50,7 +50,7 @@ class UpDownScan(torch.autograd.Function):
         ctx: Any,
         inputs: Tensor,
         keys: Tensor,
-        barrier: Tensor,
+        attention_bias: Tensor,
         values: Tensor,
         attention_weight: Tensor,
         query: Tensor,
@@ -64,7 +64,7 @@ class UpDownScan(torch.autograd.Function):
         to_attention, to_language = (weight * scales[:, None] for weight in (attention_weight, language_weight))
         # tanh(x) = 2 sigmoid(2 x) - 1, as in `AdditiveAttention`, whose keys are doubled already.
         each = rows // batch
-        barriers = barrier.expand(-1, each, -1).reshape(-1)
+        row_biases = attention_bias.expand(-1, each, -1).reshape(-1)
         seen = _Windows(inputs.new_empty(rows, (2 + 3 * length) * width), width)
         seen.at(0, _ATTENTION_READS).zero_()
         attending, speaking = (LSTMTape.blank(inputs, length, rows, width) for _ in range(2))
@@ -74,7 +74,7 @@ class UpDownScan(torch.autograd.Function):
             state = seen.at(t, _ATTENTION)
             attending.advance(t, seen.at(t, _ATTENTION_READS), to_attention, inputs[:, t], state)
             torch.add(keys[:, None], (state @ query.t()).view(batch, each, 1, -1), alpha=2, out=active[t])
-            scores = torch.addmv(barriers, active[t].sigmoid_().flatten(0, 2), score.view(-1), alpha=2)
+            scores = torch.addmv(row_biases, active[t].sigmoid_().flatten(0, 2), score.view(-1), alpha=2)
             torch.softmax(scores.view_as(weights[t]), -1, out=weights[t])
             torch.bmm(weights[t], values, out=seen.at(t, _ATTENDED).view(batch, each, width))
             speaking.advance(t, seen.at(t, _LANGUAGE_READS), to_language, language_bias, seen.at(t, _LANGUAGE))
@@ -87,7 +87,7 @@ class UpDownScan(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        """The gradients of all but the barrier."""
+        """The gradients of all but the attention bias."""
         values, attention_weight, query, score, language_weight, vectors, active, weights, *tapes = ctx.saved_tensors
         (rows, length, width), (batch, places, _) = gradient.shape, values.shape
         attending, speaking = (LSTMGradient(LSTMTape(*tape)) for tape in (tapes[:2], tapes[2:]))

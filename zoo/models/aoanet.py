@@ -110,8 +110,12 @@ class AoANet(RecurrentCaptioner):
         keys, values = (second, first) if len(memories) == 1 else (first, second)  # the authors' two codebases differ
         mean = mean_of_valid(regions.masked_fill(~mask[..., None], 0.0), mask)
         image = F.linear(mean, self.lstm.recurrent.weight[:, : self.d_model], self.lstm.both_biases())
-        keys, values, barred = self.attention.prepare(keys, values, mask)
-        return Memory(regions, mask, {"keys": keys, "values": values, "mean": mean, "image": image, "barrier": barred})
+        keys, values, attention_bias = self.attention.prepare(keys, values, mask)
+        return Memory(
+            regions,
+            mask,
+            {"keys": keys, "values": values, "mean": mean, "image": image, "attention_bias": attention_bias},
+        )
 
     def _relations(self, visual: Visual, mask: Tensor) -> Tensor | None:
         """The spatial graph, where layers attend along one; ZooError without boxes."""
@@ -141,7 +145,7 @@ class AoANet(RecurrentCaptioner):
         hidden, cell = self.lstm(inputs, past, rows["cell"])
         query, mixed = torch.split(F.linear(hidden, images["of_hidden"], images["hidden_bias"]), [width, 2 * width], 1)
         queries = torch.addcdiv(images["query"], query, hidden.std(1, keepdim=True) + EPSILON)
-        answer = self.attention(queries, images["keys"], images["values"], images["barrier"])
+        answer = self.attention(queries, images["keys"], images["values"], images["attention_bias"])
         context = F.glu(torch.addmm(mixed, answer, self.gate.mix.weight[:, :width].t()), 1)
         return context, {"hidden": hidden, "cell": cell, "context": context}
 
@@ -151,7 +155,7 @@ class AoANet(RecurrentCaptioner):
         of_context, of_hidden = self.lstm.recurrent.weight.split_with_sizes([self.d_model, self.d_model], 1)
         norm, query = self.query_norm, self.query  # the norm's gain and shift go into the query's matrix
         contexts: Tensor = AoAScan.apply(
-            *(inputs, keys, images["values"], images["barrier"]),
+            *(inputs, keys, images["values"], images["attention_bias"]),
             _mask(self.context_dropout, inputs, (length, rows, self.d_model)),
             _mask(self.attention.dropout, inputs, (length, batch * n_heads, rows // batch, places)),
             self.attention.n_memories,

@@ -180,10 +180,10 @@ class PureT(StackedCaptioner):
 
     def decode(self, memory: Memory, tokens: Tensor) -> Tensor:
         x, whole = self.embedding(tokens), _with_global(memory)
-        barred, projected = self._look(whole)
+        attention_bias, projected = self._look(whole)
         for layer, (keys, values) in zip(self._decoder_layers(), projected, strict=True):
             fused = layer.fusion(x, layer.fusion.project(whole.features[:, -1:]))
-            x = layer(fused, keys, values, barred)
+            x = layer(fused, keys, values, attention_bias)
         return self.predict([x])
 
     def start(self, memory: Memory) -> DecodingState:

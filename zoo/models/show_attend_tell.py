@@ -27,7 +27,7 @@ class ShowAttendTell(RecurrentCaptioner):
         dropout: of the state, of the deep output, and inside the networks of the first state.
     """
 
-    per_row = ("barrier",)
+    per_row = ("attention_bias",)
 
     def __init__(
         self,
@@ -56,8 +56,8 @@ class ShowAttendTell(RecurrentCaptioner):
 
     def encode(self, visual: Visual) -> Memory:
         features, mask = self.look(visual)
-        keys, barrier = self.attention.project(features, mask)
-        return Memory(features, mask, {"keys": keys, "values": features, "barrier": barrier})
+        keys, attention_bias = self.attention.project(features, mask)
+        return Memory(features, mask, {"keys": keys, "values": features, "attention_bias": attention_bias})
 
     def first_rows(self, memory: Memory) -> Rows:
         """The initial state, by two small networks from the mean of the grid."""
@@ -66,7 +66,7 @@ class ShowAttendTell(RecurrentCaptioner):
 
     def advance(self, inputs: Tensor, rows: Rows, images: dict[str, Tensor]) -> tuple[Tensor, Rows]:
         """See `RecurrentCaptioner.advance`; the output is [h ; z]."""
-        attended = self.attention(rows["hidden"], images["keys"], images["values"], images["barrier"])
+        attended = self.attention(rows["hidden"], images["keys"], images["values"], images["attention_bias"])
         attended = self.gate(rows["hidden"]).sigmoid() * attended
         past = torch.cat((rows["hidden"], attended), 1)
         hidden, cell = self.lstm(inputs, past, rows["cell"])

@@ -29,7 +29,7 @@ class UpDown(RecurrentCaptioner):
         dropout: of embedded words, regions and image, and before the logits.
     """
 
-    per_row = ("image", "barrier")
+    per_row = ("image", "attention_bias")
 
     def __init__(
         self,
@@ -61,10 +61,12 @@ class UpDown(RecurrentCaptioner):
     def encode(self, visual: Visual) -> Memory:
         features, mask = self.look(visual)
         regions = self.region_embedding(features)
-        keys, barrier = self.attention.project(regions, mask)
+        keys, attention_bias = self.attention.project(regions, mask)
         image = self.image_embedding(mean_of_valid(features, mask))
         image = F.linear(image, self.image_gates.weight, self.lstm.both_biases())
-        return Memory(regions, mask, {"keys": keys, "values": regions, "barrier": barrier, "image": image})
+        return Memory(
+            regions, mask, {"keys": keys, "values": regions, "attention_bias": attention_bias, "image": image}
+        )
 
     def first_rows(self, memory: Memory) -> Rows:
         """[language state; attention state], and their cells."""
@@ -80,7 +82,7 @@ class UpDown(RecurrentCaptioner):
         width, state = self.d_model, rows["state"]
         past, language_cell, attention_cell = torch.split(state, [2 * width, width, width], 1)
         attention, attention_cell = self.lstm(inputs, past, attention_cell)
-        attended = self.attention(attention, images["keys"], images["values"], images["barrier"])
+        attended = self.attention(attention, images["keys"], images["values"], images["attention_bias"])
         read = torch.cat((attended, attention, past[:, :width]), 1)
         gates, candidates = torch.split(
             F.linear(read, images["language_weight"], images["language_bias"]), [3 * width, width], 1
@@ -93,7 +95,7 @@ class UpDown(RecurrentCaptioner):
         of_language, of_attention = self.lstm.recurrent.weight.split_with_sizes([width, width], 1)
         past_attention, past_language = language.recurrent.weight.split_with_sizes([width, width], 1)
         states: Tensor = UpDownScan.apply(
-            *(inputs, images["keys"], images["barrier"], images["values"]),
+            *(inputs, images["keys"], images["attention_bias"], images["values"]),
             torch.cat((of_attention, of_language), 1),
             self.attention.query.weight,
             self.attention.score.weight,
