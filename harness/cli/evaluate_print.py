@@ -16,7 +16,7 @@ def print_scores(report: Report, references: References) -> None:
     """Scores times 100, as papers show them."""
     from harness.data.nocaps import describe_domains
     from harness.metrics.contract import OVERALL
-    from reports.tables.numbers import bounds, percent
+    from reports.numbers import bounds, percent
     from results.statistics.significance import RESAMPLES, SEED
 
     domains, overall = report.evaluation.domains, report.evaluation.scores[OVERALL]
@@ -50,7 +50,7 @@ def print_scores(report: Report, references: References) -> None:
 
 def print_more(measured: Measured) -> None:
     """A line a metric: its value with the interval, and which direction is better; then what it measures, or lacks."""
-    from reports.tables.numbers import bounds
+    from reports.numbers import bounds
     from results.runs.more_metrics import BETTER, MORE_METRICS, base_name, depends_on, more_order
 
     rows, notes = [], []

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from reports import numbers
 from reports.html.gallery import LONG_CAPTION, GalleryPage, pieces, stems
 from reports.html.rendering import model_page
-from reports.tables import numbers
 from reports.tables.boards import separating_fields
 from reports.tables.columns import cost_list, rank_cell, score_cell
 from reports.tables.contents import Contents

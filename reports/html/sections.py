@@ -5,13 +5,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from reports import numbers
 from reports.html.plots import Plot, Series
-from reports.tables import numbers
+from reports.numbers import percent
 from reports.tables.boards import Board, separating_fields, signature_text
 from reports.tables.columns import NOISY, Facets, by_domain, cost_column
 from reports.tables.contents import ONE_MODEL, Contents
 from reports.tables.fields import FIELDS, METRICS, ROLES
-from reports.tables.numbers import percent
 from reports.tables.table import Cell, Column, Table, table_of
 from results.runs.leaderboard import Group, Row
 

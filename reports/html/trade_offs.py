@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
+from reports import numbers
 from reports.html.plots import Plot, Series, legend, line_plot, trade_off_plot
 from reports.html.sections import Section
-from reports.tables import numbers
+from reports.numbers import DASH, percent
 from reports.tables.boards import in_order, separating_fields
 from reports.tables.columns import cost_cell, is_noise, is_of_other_machine, score_column
 from reports.tables.contents import Contents
-from reports.tables.numbers import DASH, percent
 from reports.tables.table import Cell, Column, Line, Table, differences, table_of
 from results.records import EpochRecord, Quantity
 from results.runs.leaderboard import Group, Row

@@ -5,8 +5,8 @@ from dataclasses import replace
 from itertools import permutations
 from statistics import fmean
 
+from reports.numbers import DASH, listed, percent
 from reports.tables.columns import PLACE, Titled, rank_cell, score_cell
-from reports.tables.numbers import DASH, listed, percent
 from reports.tables.table import Cell, Column, Table, line_of, noted
 from results.runs.leaderboard import Group, Row
 from results.runs.standings import AT_CHANCE

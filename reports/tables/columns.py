@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from reports.tables import numbers
-from reports.tables.numbers import DASH
+from reports import numbers
+from reports.numbers import DASH
 from reports.tables.printed import has_published, published_cell
 from reports.tables.table import Cell, Column, Table, line_of, noted, table_of
 from results.records import Quantity

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from reports.tables import numbers
+from reports import numbers
 from reports.tables.facts import NOT_STATED
 from reports.tables.table import Cell, noted
 from results.published import scores as published

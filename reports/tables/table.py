@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from reports.numbers import DASH
 from reports.tables.facts import Badge, contamination, learning_label
 from reports.tables.fields import ROLES
-from reports.tables.numbers import DASH
 from results.runs.leaderboard import Group, Row
 
 _CARD = "the card of its captions"

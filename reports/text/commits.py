@@ -6,7 +6,7 @@ from typing import Any, Final
 from rich.console import Console
 from rich.text import Text
 
-from reports.tables.numbers import DASH
+from reports.numbers import DASH
 from reports.text.comparison import MAIN_COSTS, caption_counts, warnings
 from reports.text.comparison import content as comparison_content
 from reports.text.grid import Grid, bullets, escape_markdown, indented, interval, p_value, points, ratio

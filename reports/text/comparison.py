@@ -8,7 +8,7 @@ from typing import Any, Final
 from rich.console import Console
 from rich.text import Text
 
-from reports.tables.numbers import DASH, amount, cost_kind, cost_order
+from reports.numbers import DASH, amount, cost_kind, cost_order
 from reports.text.grid import Grid, bullets, escape_markdown, indented, interval, p_value, points, ratio
 from results.comparison.comparison import CaptionChange, Comparison, Pair, PairedTest, ScoreChange, Side
 from results.runs.more_metrics import depends_on

@@ -6,11 +6,11 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
+from reports.numbers import DASH, percent
 from reports.tables.boards import separated_by
 from reports.tables.budget_table import budget_table
 from reports.tables.columns import INTERVAL, PLACE, SHORT, absent_levels, leaderboards, more_metrics, people
 from reports.tables.facts import NOT_STATED
-from reports.tables.numbers import DASH, percent
 from reports.tables.printed import source
 from reports.tables.scene_facts import what_is_wrong
 from reports.tables.table import Line, Table

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from reports import numbers
 from reports.html.models import model_pages
 from reports.html.sections import domain_sections
-from reports.tables import numbers
 from reports.tables.columns import leaderboards
 from reports.tables.printed import printed_table, published_cell
 from results.published.scores import recipes
