@@ -12,10 +12,10 @@ import pandas as pd
 from sqlalchemy import URL, Connection, Select, and_, select
 
 from results.errors import StoreError
+from results.metrics import MORE_METRICS, base_name, is_more
 from results.published.scores import nearest, told_by_card
 from results.runs.facts import is_fact
 from results.runs.leaderboard import RANKING_METRIC, Group, Row, leaderboard
-from results.runs.more_metrics import MORE_METRICS, base_name, is_more
 from results.runs.reading import finished
 from results.runs.run import Run
 from results.runs.standings import RankingOptions

@@ -51,7 +51,7 @@ def print_scores(report: Report, references: References) -> None:
 def print_more(measured: Measured) -> None:
     """A line a metric: its value with the interval, and which direction is better; then what it measures, or lacks."""
     from reports.numbers import bounds
-    from results.runs.more_metrics import BETTER, MORE_METRICS, base_name, depends_on, more_order
+    from results.metrics import BETTER, MORE_METRICS, base_name, depends_on, more_order
 
     rows, notes = [], []
     names_by_model: dict[str, list[str]] = {}

@@ -11,9 +11,9 @@ from reports import numbers
 from reports.numbers import DASH
 from reports.tables.printed import has_published, published_cell
 from reports.tables.table import Cell, Column, Table, line_of, noted, table_of
+from results.metrics import BETTER, MORE_METRICS, base_name, depends_on, more_order
 from results.records import Quantity
 from results.runs.leaderboard import RANKING_METRIC, Group, Row
-from results.runs.more_metrics import BETTER, MORE_METRICS, base_name, depends_on, more_order
 from results.runs.run import SYSTEMS, Run
 from results.runs.spreads import Spread
 from results.runs.standings import ALONE, NOT_ABOVE, STILL_LEARNING, FloorTest, RankInterval

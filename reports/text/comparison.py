@@ -11,7 +11,7 @@ from rich.text import Text
 from reports.numbers import DASH, amount, cost_kind, cost_order
 from reports.text.grid import Grid, bullets, escape_markdown, indented, interval, p_value, points, ratio
 from results.comparison.comparison import CaptionChange, Comparison, Pair, PairedTest, ScoreChange, Side
-from results.runs.more_metrics import depends_on
+from results.metrics import depends_on
 from results.statistics.architecture import TTest
 from results.text import printable
 

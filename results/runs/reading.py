@@ -8,9 +8,9 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, func, or_, select, true
 
 from results.errors import StoreError
+from results.metrics import depends_on, is_more
 from results.records import AttentionRecord, CodeRecord, EpochRecord, ImageRecord, Quantity
 from results.runs.facts import fact_influences, is_fact
-from results.runs.more_metrics import depends_on, is_more
 from results.runs.run import ByImage, DatasetInfo, Run
 from results.statistics.significance import SUMS
 from results.store import schema

@@ -33,8 +33,8 @@ from harness.metrics.signature import EvaluationSettings
 from harness.utils.errors import BenchError
 from results import Outcome, Quantity, SplitResult, Store
 from results.comparison.comparison import compare_models
+from results.metrics import depends_on
 from results.records import RunSpec
-from results.runs.more_metrics import depends_on
 from results.runs.reading import finished, finished_with_images
 from tests.harness.benchmark.small_runs import make_spec, quiet
 from tests.harness.metrics.tiny_models import write_clip

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from results import Quantity, Results, SplitResult, Store
+from results.metrics import base_name, depends_on, is_more, more_order
 from results.runs.leaderboard import Row, leaderboard
-from results.runs.more_metrics import base_name, depends_on, is_more, more_order
 from results.runs.reading import finished_with_images, one_run
 from results.runs.spreads import OtherMachine, Spread
 from results.store.rescoring import add_scores
