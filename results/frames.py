@@ -12,10 +12,10 @@ import pandas as pd
 from sqlalchemy import URL, Connection, Select, and_, select
 
 from results.errors import StoreError
-from results.metrics import MORE_METRICS, base_name, is_more
+from results.metrics import RANKING_METRIC, is_more, more_metric_info
 from results.published.scores import nearest, told_by_card
 from results.runs.facts import is_fact
-from results.runs.leaderboard import RANKING_METRIC, Group, Row, leaderboard
+from results.runs.leaderboard import Group, Row, leaderboard
 from results.runs.reading import finished
 from results.runs.run import Run
 from results.runs.standings import RankingOptions
@@ -233,7 +233,7 @@ class Results:
             columns = (Score.split, Score.metric, Score.value, Score.low, Score.high, Score.reason)
             query = select(Score.run_id, *columns).join(RunRow, RunRow.id == Score.run_id)
             rows = read_rows(connection, query.order_by(Score.run_id, Score.id), Score, split=split, metric=metric)
-            found = [(*row, MORE_METRICS[base_name(row[2])].better) for row in rows if is_more(row[2])]
+            found = [(*row, more_metric_info(row[2]).better) for row in rows if is_more(row[2])]
             dtypes = {
                 **dict.fromkeys(("split", "metric"), "category"),
                 **dict.fromkeys(("value", "low", "high"), "float64"),

@@ -11,17 +11,14 @@ from reports.numbers import percent
 from reports.tables.boards import Board, separating_fields, signature_text
 from reports.tables.columns import NOISY, Facets, by_domain, cost_column
 from reports.tables.contents import ONE_MODEL, Contents
-from reports.tables.fields import FIELDS, METRICS, ROLES
+from reports.tables.fields import FIELDS, ROLES
 from reports.tables.table import Cell, Column, Table, table_of
+from results.costs import THEMES, cost_info, cost_order, leaderboard_costs
+from results.metrics import metric_info, metric_order, metrics_by_domain
 from results.runs.leaderboard import Group, Row
 
 WIDTH = 140.0
 _LEVELS = ("majority", "blind", "retrieval", "human")
-_BY_DOMAIN = ("CIDEr-D", "CIDEr-D (df:domain)", "CIDEr-D (df:split)", "SPICE")
-"""Metrics of domains; CIDEr-D also with the document frequencies that "CIDEr-D" is not computed with."""
-_COMPARED = ("parameters", "gmac_beam_mean_length", "gmac_beam", "train_seconds", "latency_median")
-"""Costs with a ratio; of the two that count a caption, only the first that is there has one."""
-_CONDITIONS = ("latency_batch", "latency_threads", "latency_repeats", "latency_images", "train_steps", "train_beside")
 _SEED = re.compile(r"seeds? -?\d+(?:, -?\d+)*: ")
 _BLIND = "blind"
 
@@ -110,7 +107,7 @@ def domain_sections(contents: Contents, counts: Mapping[tuple[str, str], Mapping
     found: list[Section] = []
     for group in contents.groups:
         images, tables = counts.get((group.fingerprint, group.split), {}), {}
-        for name in _BY_DOMAIN:
+        for name in metrics_by_domain():
             table = by_domain(group, name, images, contents.runs, contents.facets)
             if table and any(table.values(place) for place in range(len(table.columns))):
                 tables[name] = table
@@ -161,19 +158,21 @@ def _many(number: int, noun: str) -> str:
 def cost_tables(group: Group, facets: Facets) -> dict[str, Table]:
     """What the group's rows cost, by theme, noisy latencies marked; themes without a cost are left out."""
     rows = [row for row in (*group.rows, *group.references) if row.costs]
-    by_theme: dict[str, list[str]] = {theme: [] for theme in numbers.THEMES}
-    for name in numbers.cost_order(name for row in rows for name in row.costs if name != NOISY):
+    by_theme: dict[str, list[str]] = {theme: [] for theme in THEMES}
+    for name in cost_order(name for row in rows for name in row.costs if name != NOISY):
         unit = next((row.costs[name].unit for row in rows if name in row.costs and row.costs[name].unit), "")
-        by_theme[numbers.cost_kind(name, unit).theme].append(name)
+        by_theme[cost_info(name, unit).theme].append(name)
     return {theme: _told(_table(group, names, rows, facets)) for theme, names in by_theme.items() if names}
 
 
 def _table(group: Group, names: Sequence[str], rows: Sequence[Row], facets: Facets) -> Table:
-    """The costs, and after each of the compared ones a column of how many times the blind model's it is."""
+    """The costs, and after each of the leaderboard's a column of how many times the blind model's it is."""
+    compared = {cost.name for cost in leaderboard_costs(names)}
     columns = []
-    for column in (cost_column(name, rows) for name in names):
+    for name in names:
+        column = cost_column(name, rows)
         columns.append(column)
-        if column.key in _COMPARED and not (column.key == "gmac_beam" and "gmac_beam_mean_length" in names):
+        if name in compared:
             columns += _ratio(column, group)
 
     def is_costed(row: Row) -> bool:
@@ -211,9 +210,12 @@ def _told(table: Table) -> Table:
         beside = any(line.cells[place].value is not None for line in table.references)
         return len(table.lines) > 1 and not beside and len({line.cells[place].text for line in table.lines}) == 1
 
+    def is_condition(place: int) -> bool:
+        return cost_info(table.columns[place].key, "").type == "condition"
+
     places = range(len(table.columns))
     empty = [place for place in places if not table.values(place)]
-    same = [place for place in places if table.columns[place].key in _CONDITIONS and is_same(place)]
+    same = [place for place in places if is_condition(place) and is_same(place)]
     by_reason: dict[str, list[str]] = {}
     for place in empty:
         reasons = [line.cells[place].reason or "" for line in table.lines or table.references]
@@ -233,16 +235,16 @@ def method(contents: Contents) -> dict[str, Any]:
     groups, runs = contents.groups, contents.runs
     shown = [row for group in groups for row in (*group.rows, *group.references)]
     scored = (scores for row in shown for scores in (row.scores, *row.domains.values()))
-    metrics = numbers.metric_order(name for scores in scored for name in scores)
+    metrics = metric_order(name for scores in scored for name in scores)
     models = {row.model for row in shown}
     units = {name: cost.unit for run in runs.values() for name, cost in run.costs.items()}
-    kinds = [numbers.cost_kind(name, units[name]) for name in numbers.cost_order(units)]
+    kinds = [cost_info(name, units[name]) for name in cost_order(units)]
     ranked = [group for group in groups if group.rows]
     return {
         "tables": [
             _conditions(f"conditions-{number}", group, contents) for number, group in enumerate(ranked, start=1)
         ],
-        "metrics": [(name, METRICS[name]) for name in metrics if name in METRICS],
+        "metrics": [(name, meaning) for name in metrics if (meaning := metric_info(name).meaning)],
         "levels": [(name, *ROLES[name]) for name in ROLES if name in models],
         "costs": [(kind.label, kind.meaning) for kind in kinds],
     }

@@ -12,6 +12,7 @@ from reports.tables.boards import in_order, separating_fields
 from reports.tables.columns import cost_cell, is_noise, is_of_other_machine, score_column
 from reports.tables.contents import Contents
 from reports.tables.table import Cell, Column, Line, Table, differences, table_of
+from results.costs import caption_count
 from results.records import EpochRecord, Quantity
 from results.runs.leaderboard import Group, Row
 from results.runs.run import Run
@@ -55,7 +56,7 @@ def trade_off_sections(contents: Contents, colour: Mapping[str, int]) -> list[Se
     """The groups of which at least one plot of two points can be drawn, those of most rows first."""
     found: list[Section] = []
     for group in contents.groups:
-        axes = (_COUNTS[numbers.caption_count({name for row in group.rows for name in row.costs})], *_OTHERS)
+        axes = (_COUNTS[caption_count({name for row in group.rows for name in row.costs})], *_OTHERS)
         costs = {
             row.keys: {axis.cost: bounded_cost(row, axis.cost, contents.runs) for axis in axes} for row in group.rows
         }

@@ -11,9 +11,21 @@ from reports import numbers
 from reports.numbers import DASH
 from reports.tables.printed import has_published, published_cell
 from reports.tables.table import Cell, Column, Table, line_of, noted, table_of
-from results.metrics import BETTER, MORE_METRICS, base_name, depends_on, more_order
+from results.costs import cost_info, cost_order, exported_costs, leaderboard_costs
+from results.metrics import (
+    BETTER,
+    RANKING_METRIC,
+    MetricInfo,
+    base_name,
+    depends_on,
+    metric_info,
+    metric_names,
+    metric_order,
+    more_metric_info,
+    more_order,
+)
 from results.records import Quantity
-from results.runs.leaderboard import RANKING_METRIC, Group, Row
+from results.runs.leaderboard import Group, Row
 from results.runs.run import SYSTEMS, Run
 from results.runs.spreads import Spread
 from results.runs.standings import ALONE, NOT_ABOVE, STILL_LEARNING, FloorTest, RankInterval
@@ -23,12 +35,7 @@ PLACE, INTERVAL, PUBLISHED = "place", "interval", "published"
 NOISY = "latency_noisy"
 _MARKED_AS_NOISY = ("latency_median", "latency_throughput")
 _NOISE = "noisy: timings of the same work spread or drift, or other processes kept the machine busy"
-SHORT = {"BLEU-1": "B-1", "BLEU-2": "B-2", "BLEU-3": "B-3", "BLEU-4": "B-4"}
-SHORT |= {"METEOR": "M", "ROUGE-L": "R", "CIDEr-D": "C", "SPICE": "S"}
-_SCORES = ("CIDEr-D", "BLEU-4", "METEOR", "ROUGE-L", "SPICE")
-_PEOPLE = ("CIDEr-D", "BLEU-4", "METEOR", "ROUGE-L")
 _MAY_DIFFER = {"nrefs", "heldout", "track"}
-_MORE_NAMES = {"caption_words": "Words", "caption_words_sd": "Words SD", "vocabulary_used": "Vocabulary"}
 
 Facets = Mapping[str, Mapping[str, str]]
 
@@ -53,15 +60,14 @@ def leaderboards(
     rows = [row for group in groups for row in (*group.rows, *group.references)]
     main = groups[0].metric
     stored = {name for row in rows for name in row.scores} | {main}
-    scores = dict.fromkeys((*_SCORES, *numbers.metric_order(stored)))
+    scores = sorted(metric_order(stored), key=lambda name: metric_info(name).secondary)
     measured = {name for row in rows for name in row.costs}
-    costs = ("parameters", numbers.caption_count(measured), "latency_median", "train_seconds")
     columns = [_PLACE, score_column(main), _INTERVAL]
     if runs and main == RANKING_METRIC and any(has_published(each, runs) for each in groups):
         # The only thing beside captions of other systems that is known of them.
         columns.append(replace(published_column(runs), more=groups[0].track != SYSTEMS))
-    columns += [score_column(name) for name in scores if name in stored and name != main]
-    columns += [cost_column(name, rows) for name in costs if name in measured]
+    columns += [score_column(name) for name in scores if name != main]
+    columns += [cost_column(cost.name, rows) for cost in leaderboard_costs(measured)]
     whole = [table_of(group, columns, facets) for group in groups]
     kept = [at for at in range(len(columns)) if columns[at].key == main or any(table.shows(at) for table in whole)]
     absent: dict[str, list[str]] = {}
@@ -72,6 +78,13 @@ def leaderboards(
             absent.setdefault(reasons.most_common(1)[0][0], []).append(column.name)
     said = (f"No row has {numbers.listed(names, 'or')}: {reason.rstrip('.')}." for reason, names in absent.items())
     return tuple(table.only(kept) for table in whole), " ".join(said)
+
+
+def default_columns(metric: str) -> list[str]:
+    """The names of the columns that exports to Markdown and LaTeX have without `--columns`, in their order."""
+    metrics = [name for name in metric_order(metric_names()) if not metric_info(name).secondary]
+    costs = [cost.label for cost in exported_costs()]
+    return list(dict.fromkeys((metric, _INTERVAL.name, _PLACE.name, *metrics, *costs)))
 
 
 def by_domain(
@@ -120,7 +133,8 @@ def people(group: Group, facets: Facets) -> Titled | None:
             meaning=f"{name} against one reference fewer, times 100; more is better",
             barred=name == RANKING_METRIC,
         )
-        for name in _PEOPLE
+        for name in metric_order(name for row in (*humans, *models) for name in row.held_out)
+        if metric_info(name).held_out and not metric_info(name).secondary
     ]
     note = (
         f"Against {nrefs} {'reference' if nrefs == '1' else 'references'} per image: the mean over leaving out each of "
@@ -179,29 +193,31 @@ def absent_levels(group: Group) -> str:
 
 
 def score_column(name: str, of: Callable[[Row], Mapping[str, Spread]] = lambda row: row.scores) -> Column:
+    info = metric_info(name)
     return Column(
         name,
         lambda row, _: score_cell(of(row).get(name)),
-        f"{name}, times 100; more is better",
-        SHORT.get(name, name),
+        f"{name}, times 100; {_direction(info)}",
+        info.short_heading,
+        descending=info.better != "lower",
         key=name,
-        more=name not in _SCORES,
+        more=info.secondary,
+        priority=info.priority,
     )
 
 
 def cost_column(name: str, rows: Sequence[Row]) -> Column:
     unit = next((row.costs[name].unit for row in rows if name in row.costs and row.costs[name].unit), "")
-    kind = numbers.cost_kind(name, unit)
-    caption = name == numbers.caption_count(row_cost for row in rows for row_cost in row.costs)
-    short = {"parameters": "Params", "train_seconds": "Training"}.get(name, "MAC" if caption else kind.label)
+    info = cost_info(name, unit)
     return Column(
-        kind.label,
+        info.label,
         lambda row, _: cost_cell(row, name),
-        kind.meaning,
-        short,
-        descending=unit == "images/s",
+        info.meaning,
+        info.short_heading,
+        descending=info.better == "higher",
         key=name,
         more=False,
+        priority=info.priority,
     )
 
 
@@ -315,10 +331,10 @@ def quantity_cell(costs: Mapping[str, Quantity], name: str) -> Cell:
         return noted(DASH, "not measured for this run")
     if quantity.value is None:
         return noted(DASH, quantity.reason or "not measured")
-    text, kind = numbers.amount(name, quantity.value, quantity.unit), numbers.cost_kind(name, quantity.unit)
+    text, info = numbers.amount(name, quantity.value, quantity.unit), cost_info(name, quantity.unit)
     between = numbers.bounds(quantity.low, quantity.high, lambda bound: numbers.cost(bound, quantity.unit))
-    if kind.estimate:
-        return noted(between or text, kind.meaning, quantity.value)
+    if info.type == "estimate":
+        return noted(between or text, info.meaning, quantity.value)
     return Cell(text, quantity.value, interval="" if between == f"{text}–{text}" else between)
 
 
@@ -340,6 +356,7 @@ _PLACE = Column(
     descending=False,
     key=PLACE,
     more=False,
+    priority=0,
 )
 _INTERVAL = Column(
     "95 % interval",
@@ -348,6 +365,7 @@ _INTERVAL = Column(
     "95 %",
     sortable=False,
     key=INTERVAL,
+    priority=1,
 )
 
 
@@ -361,21 +379,27 @@ def _not_above(tests: Sequence[FloorTest]) -> str:
 
 
 def _more_column(name: str, *, alone: bool) -> Column:
-    base, metric = base_name(name), MORE_METRICS[base_name(name)]
-    label = _MORE_NAMES.get(base, base)
-    better = "neither direction is better" if metric.better == "neither" else f"{BETTER[metric.better]} is better"
-    meaning = f"{label}: {metric.meaning}{', times 100' if metric.share else ''}; {better}"
-    show = numbers.percent if metric.share else numbers.count if base == "vocabulary_used" else numbers.significant
+    info = more_metric_info(name)
+    scale = ", times 100" if info.number == "percent" else ""
+    meaning = f"{info.heading}: {info.meaning}{scale}; {_direction(info)}"
+    if model := depends_on(name):
+        meaning += f" ({model})"
 
     def read(row: Row, _: Group) -> Cell:
-        return score_cell(row.more.get(name, row.more.get(base)), show)
+        return score_cell(row.more.get(name, row.more.get(info.name)), numbers.SCORE_FORMATS[info.number])
 
-    model, shown = depends_on(name), label if alone else name
-    meaning += f" ({model})" if model else ""
-    return Column(shown, read, meaning, shown, descending=metric.better != "lower")
+    heading = info.heading if alone else name
+    return Column(heading, read, meaning, heading, descending=info.better != "lower")
+
+
+def _direction(info: MetricInfo) -> str:
+    """Which direction is better, in words."""
+    if info.better == "neither":
+        return "neither direction is better"
+    return f"{BETTER[info.better]} is better"
 
 
 def cost_list(measured: Mapping[str, Quantity]) -> list[tuple[str, str, Cell]]:
     """A run's costs as label, meaning and number; the reason of a missing one stands beside it."""
-    kinds = {name: numbers.cost_kind(name, measured[name].unit) for name in numbers.cost_order(measured)}
-    return [(kind.label, kind.meaning, quantity_cell(measured, name)) for name, kind in kinds.items()]
+    infos = [cost_info(name, measured[name].unit) for name in cost_order(measured)]
+    return [(info.label, info.meaning, quantity_cell(measured, info.name)) for info in infos]

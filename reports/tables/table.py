@@ -44,8 +44,9 @@ def noted(text: str, reason: str, value: float | None = None) -> Cell:
 class Column:
     """A column: its name, how a cell is read from a row of a group, what it means, and whether more is better.
 
-    `short` is its name where room is. `barred` columns show bars. `key` is the name of its score or cost in the store,
-    or of what else it shows. `more` waits for "all metrics" on the page.
+    `short` is its name where room is scarce. `barred` columns show bars. `key` is the name of its score or cost in the
+    store, or of what else it shows. `more` waits for "all metrics" on the page. Those of a low `priority` get room
+    first in a narrow terminal, which leaves out those without one.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Column:
     sortable: bool = True
     key: str = ""
     more: bool = True
+    priority: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,10 @@ from typing import Any, Final
 from rich.console import Console
 from rich.text import Text
 
-from reports.numbers import DASH, amount, cost_kind, cost_order
+from reports.numbers import DASH, amount
 from reports.text.grid import Grid, bullets, escape_markdown, indented, interval, p_value, points, ratio
 from results.comparison.comparison import CaptionChange, Comparison, Pair, PairedTest, ScoreChange, Side
+from results.costs import cost_info, cost_order
 from results.metrics import depends_on
 from results.statistics.architecture import TTest
 from results.text import printable
@@ -302,9 +303,9 @@ def _spent(pairs: Sequence[Pair], single: bool, all_costs: bool) -> Grid:
             if name not in costs[0]:
                 continue
             change = costs[0][name]
-            kind = cost_kind(change.name, change.unit)
+            info = cost_info(change.name, change.unit)
             spent = " → ".join(amount(change.name, side, change.unit) for side in (change.before, change.after))
-            rows.append((kind.label, spent, DASH if kind.flag else ratio(change.ratio)))
+            rows.append((info.label, spent, DASH if info.type == "flag" else ratio(change.ratio)))
         return Grid(("Cost", "A → B", "B by A"), rows)
     ratios_by_pair = []
     for pair, changes in zip(pairs, costs, strict=True):

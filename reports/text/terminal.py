@@ -9,16 +9,17 @@ from rich.text import Text
 from reports.numbers import DASH, percent
 from reports.tables.boards import separated_by
 from reports.tables.budget_table import budget_table
-from reports.tables.columns import INTERVAL, PLACE, SHORT, absent_levels, leaderboards, more_metrics, people
+from reports.tables.columns import PLACE, absent_levels, leaderboards, more_metrics, people
 from reports.tables.facts import NOT_STATED
 from reports.tables.printed import source
 from reports.tables.scene_facts import what_is_wrong
 from reports.tables.table import Line, Table
 from reports.tables.verdict import PAIRS_MEANING, Pairs, needs_longer_training, no_places, pair_table, verdict
 from reports.text.grid import Grid, folded
+from results.metrics import RANKING_METRIC, metric_info
 from results.published.scores import AblationTable, ablation_tables
 from results.runs import reading
-from results.runs.leaderboard import RANKING_METRIC, Group, Row, leaderboard
+from results.runs.leaderboard import Group, Row, leaderboard
 from results.runs.run import Run
 from results.runs.standings import Comparisons, RankingOptions
 from results.store.store import Store
@@ -26,11 +27,6 @@ from results.text import printable
 
 _APART = "reference, not ranked"
 _LISTED_PLANNED = 5
-_TURNS = (
-    *(PLACE, INTERVAL, "CIDEr-D", "gmac_beam_mean_length", "gmac_beam", "latency_median", "train_seconds"),
-    *("BLEU-4", "SPICE", "METEOR", "ROUGE-L", "parameters", "BLEU-1", "BLEU-2", "BLEU-3"),
-)
-"""Keys of columns in the order in which they are given room, after the metric that ranks."""
 _STYLES = {"failed": "bold red", "skipped": "yellow", "running": "cyan", "interrupted": "cyan", "planned": "dim"}
 
 
@@ -167,16 +163,18 @@ def _say_once(remarks: Iterable[str], once: set[str], console: Console) -> None:
 
 
 def _fitted(table: Table, main: str, console: Console) -> tuple[Table, list[str]]:
-    """The columns that have room, in their turns, and the headings of the others: no number may be cut."""
+    """The columns that have room, by their priority, and the headings of the others: no number may be cut."""
+    priorities: dict[int, int] = {}
+    for index, column in enumerate(table.columns):
+        if column.priority is not None and table.shows(index):
+            priorities[index] = -1 if column.key == main else column.priority
     room, chosen = console.width - _name_width(table), list[int]()
-    keys = [column.key for column in table.columns]
-    wanted = [at for at, key in enumerate(keys) if key in _TURNS and table.shows(at)]
-    for at in sorted(wanted, key=lambda at: -1 if keys[at] == main else _TURNS.index(keys[at])):
-        width = _width(table, at, main)
+    for index in sorted(priorities, key=priorities.__getitem__):
+        width = _width(table, index, main)
         if width <= room:
             room -= width
-            chosen.append(at)
-    return table.only(sorted(chosen)), [table.columns[at].short for at in wanted if at not in chosen]
+            chosen.append(index)
+    return table.only(sorted(chosen)), [table.columns[index].short for index in priorities if index not in chosen]
 
 
 def _width(table: Table, at: int, main: str) -> int:
@@ -257,7 +255,7 @@ def _print_ablation(table: AblationTable, group: Group, measured: Mapping[str, R
     printed = f"printed on {first.split or NOT_STATED}, {first.objective or NOT_STATED}, beam {beam}"
     own = f"measured on {group.dataset} {group.split}, beam {group.signature.get('beam', NOT_STATED)}"
     console.print(Text(f"{printed}; {own}; no conclusion where data, features or seeds differ"))
-    show("", (SHORT[metric] for metric in table.metrics), "dim")
+    show("", (metric_info(metric).short_heading for metric in table.metrics), "dim")
     for row in table.rows:
         scores = [f"{row.scores[metric].value:.1f}" if metric in row.scores else DASH for metric in table.metrics]
         trained: list[Row | None] = [measured[model] for model in row.models if model in measured]

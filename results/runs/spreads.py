@@ -7,6 +7,7 @@ from math import fsum, sqrt
 from statistics import fmean
 from typing import Any, Final, Literal, get_args
 
+from results.metrics import metric_info
 from results.records import Quantity
 from results.runs.run import ByImage, Run
 from results.statistics.architecture import OVER_IMAGES, OVER_SEEDS, architecture_mean
@@ -35,8 +36,6 @@ class Spread:
 Phase = Literal["trained", "measured"]
 
 _UNITS: Final = frozenset({"s", "images/s", "GMAC/s", "%", "h", "J", "W"})
-_HIGHEST: Final = {"CIDEr-D": 10.0}
-"""The highest score that there can be, a fraction, where it is not 1."""
 _AFTER_TRAINING: Final = ("latency_", "energy_", "idle_")
 
 
@@ -133,7 +132,7 @@ def spreads(
         mean, deviation = fmean(values) if values else None, None
         if mean is not None and len(values) > 1:  # `statistics.stdev`, by exact fractions, takes twenty times as long
             deviation = sqrt(fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
-        interval = _interval(measured, (scored or {}).get(metric, {}), _HIGHEST.get(metric, 1.0))
+        interval = _interval(measured, (scored or {}).get(metric, {}), metric_info(metric).highest)
         by_metric[metric] = Spread(mean, deviation, len(values), reason, *interval)
     return by_metric
 
