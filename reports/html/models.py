@@ -9,12 +9,12 @@ from reports import numbers
 from reports.html.gallery import LONG_CAPTION, GalleryPage, pieces, stems
 from reports.html.rendering import model_page
 from reports.tables.boards import separating_fields
-from reports.tables.columns import cost_list, rank_cell, score_cell
+from reports.tables.columns import Cell, Column, cost_list, rank_cell, score_cell
 from reports.tables.contents import Contents
 from reports.tables.facts import Deviations, ModelFacts, card, deviations, objective
 from reports.tables.fields import ROLES
 from reports.tables.printed import PrintedRow, printed_table, published_beside
-from reports.tables.table import Cell, Column, Line, Table, differences
+from reports.tables.table import Line, Table, differences
 from results.costs import leaderboard_costs
 from results.metrics import metric_order
 from results.records import Quantity

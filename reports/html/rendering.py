@@ -13,7 +13,7 @@ from markupsafe import Markup, escape
 
 from reports import numbers
 from reports.html.plots import COLOURS
-from reports.tables.table import Cell
+from reports.tables.columns import Cell
 from results.text import printable
 
 STYLES = ("style.css", "tables.css", "plots.css", "narrow.css", "print.css")

@@ -9,10 +9,11 @@ from reports import numbers
 from reports.html.plots import Plot, Series
 from reports.numbers import percent
 from reports.tables.boards import Board, separating_fields, signature_text
-from reports.tables.columns import NOISY, Facets, by_domain, cost_column
+from reports.tables.columns import NOISY, Cell, Column, cost_column
 from reports.tables.contents import ONE_MODEL, Contents
 from reports.tables.fields import FIELDS, ROLES
-from reports.tables.table import Cell, Column, Table, table_of
+from reports.tables.leaderboards import Facets, by_domain
+from reports.tables.table import Table, table_of
 from results.costs import THEMES, cost_info, cost_order, leaderboard_costs
 from results.metrics import metric_info, metric_order, metrics_by_domain
 from results.runs.leaderboard import Group, Row

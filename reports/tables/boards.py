@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from reports.tables.budget_table import budget_table
-from reports.tables.columns import Titled, absent_levels, leaderboards, more_metrics, people
 from reports.tables.contents import Contents
+from reports.tables.leaderboards import Titled, absent_levels, leaderboards, more_metrics, people
 from reports.tables.table import Table, differences
 from reports.tables.verdict import Pairs, no_places, pair_table, verdict
 from results.runs.leaderboard import Group

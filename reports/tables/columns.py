@@ -1,32 +1,29 @@
-"""The columns of leaderboards, chosen here once for every format, and how their cells are read from a row.
+"""The columns: every one that pages, terminal, Markdown and LaTeX show, and how its cells are read from a row.
 
-A further column is one more `Column` in `leaderboards`; a further cost needs its words in `numbers.py` alone.
+Those of a metric or a cost are made of its line in `results/metrics.py` or `results/costs.py`. Another column of the
+leaderboard is one more `Column` in `leaderboard_columns`.
 """
 
-from collections import Counter
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from reports import numbers
 from reports.numbers import DASH
-from reports.tables.printed import has_published, published_cell
-from reports.tables.table import Cell, Column, Table, line_of, noted, table_of
 from results.costs import cost_info, cost_order, exported_costs, leaderboard_costs
 from results.metrics import (
     BETTER,
     RANKING_METRIC,
     MetricInfo,
-    base_name,
     depends_on,
     metric_info,
     metric_names,
     metric_order,
     more_metric_info,
-    more_order,
 )
 from results.records import Quantity
 from results.runs.leaderboard import Group, Row
-from results.runs.run import SYSTEMS, Run
 from results.runs.spreads import Spread
 from results.runs.standings import ALONE, NOT_ABOVE, STILL_LEARNING, FloorTest, RankInterval
 from results.statistics.architecture import AS_GIVEN, NEEDS_SEEDS, OVER_IMAGES
@@ -35,168 +32,105 @@ PLACE, INTERVAL, PUBLISHED = "place", "interval", "published"
 NOISY = "latency_noisy"
 _MARKED_AS_NOISY = ("latency_median", "latency_throughput")
 _NOISE = "noisy: timings of the same work spread or drift, or other processes kept the machine busy"
-_MAY_DIFFER = {"nrefs", "heldout", "track"}
-
-Facets = Mapping[str, Mapping[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Titled:
-    """A table beside the leaderboard, with its title and what it is."""
+class Cell:
+    """One number of a table: the text to show and the value to sort by, or a dash and why.
 
-    title: str
-    note: str
-    table: Table
-
-
-def leaderboards(
-    groups: Sequence[Group], runs: Mapping[str, Run] | None, facets: Facets
-) -> tuple[tuple[Table, ...], str]:
-    """The tables of a group or of several that share their columns, and sentences on columns without any number.
-
-    The place comes first, then the metric that ranks, the other scores, and costs. Without `runs`, printed scores are
-    left out.
+    `spread` is the standard deviation over seeds as text, `interval` what bounds the value. `reason` explains the text
+    where it is pointed at, `note` below the table. `ranks` are the best and the worst of a place. `by_metric` has what
+    stands here where the table is sorted by another metric. `other_machine`: not to be compared with its column.
     """
-    rows = [row for group in groups for row in (*group.rows, *group.references)]
-    main = groups[0].metric
-    stored = {name for row in rows for name in row.scores} | {main}
-    scores = sorted(metric_order(stored), key=lambda name: metric_info(name).secondary)
+
+    text: str
+    value: float | None = None
+    spread: str = ""
+    interval: str = ""
+    reason: str | None = None
+    note: str = ""
+    bounds: tuple[float, float] | None = None
+    ranks: tuple[int, int] | None = None
+    by_metric: Mapping[str, Cell] = field(default_factory=dict)
+    other_machine: bool = False
+
+
+def noted(text: str, reason: str, value: float | None = None) -> Cell:
+    """A text whose reason is a note, too; of a dash, why there is no number."""
+    return Cell(text, value, reason=reason, note=reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column: its name, how a cell is read from a row of a group, what it means, and whether more is better.
+
+    `short` is its name where room is scarce. `barred` columns show bars. `key` is the name of its score or cost in the
+    store, or of what else it shows. `more` waits for "all metrics" on the page. Those of a low `priority` get room
+    first in a narrow terminal, which leaves out those without one.
+    """
+
+    name: str
+    read: Callable[[Row, Group], Cell]
+    meaning: str
+    short: str
+    descending: bool = True
+    barred: bool = False
+    sortable: bool = True
+    key: str = ""
+    more: bool = True
+    priority: int | None = None
+
+
+def leaderboard_columns(metric: str, rows: Sequence[Row], published: Column | None = None) -> list[Column]:
+    """The columns of leaderboards: place, the metric that ranks, printed scores, the other scores, and costs."""
+    stored = metric_order({name for row in rows for name in row.scores} - {metric})
+    others = sorted(stored, key=lambda name: metric_info(name).secondary)
     measured = {name for row in rows for name in row.costs}
-    columns = [_PLACE, score_column(main), _INTERVAL]
-    if runs and main == RANKING_METRIC and any(has_published(each, runs) for each in groups):
-        # The only thing beside captions of other systems that is known of them.
-        columns.append(replace(published_column(runs), more=groups[0].track != SYSTEMS))
-    columns += [score_column(name) for name in scores if name != main]
+    columns = [place_column(), score_column(metric), interval_column()]
+    if published is not None:
+        columns.append(published)
+    columns += [score_column(name) for name in others]
     columns += [cost_column(cost.name, rows) for cost in leaderboard_costs(measured)]
-    whole = [table_of(group, columns, facets) for group in groups]
-    kept = [at for at in range(len(columns)) if columns[at].key == main or any(table.shows(at) for table in whole)]
-    absent: dict[str, list[str]] = {}
-    for at, column in enumerate(columns):
-        if at not in kept and column.key not in (PLACE, INTERVAL):
-            lines = [line for table in whole for line in (table.lines or table.references)]
-            reasons = Counter(line.cells[at].reason or "not measured" for line in lines)
-            absent.setdefault(reasons.most_common(1)[0][0], []).append(column.name)
-    said = (f"No row has {numbers.listed(names, 'or')}: {reason.rstrip('.')}." for reason, names in absent.items())
-    return tuple(table.only(kept) for table in whole), " ".join(said)
+    return columns
 
 
 def default_columns(metric: str) -> list[str]:
     """The names of the columns that exports to Markdown and LaTeX have without `--columns`, in their order."""
     metrics = [name for name in metric_order(metric_names()) if not metric_info(name).secondary]
     costs = [cost.label for cost in exported_costs()]
-    return list(dict.fromkeys((metric, _INTERVAL.name, _PLACE.name, *metrics, *costs)))
+    return list(dict.fromkeys((metric, interval_column().name, place_column().name, *metrics, *costs)))
 
 
-def by_domain(
-    group: Group, metric: str, images: Mapping[str, int], runs: Mapping[str, Run], facets: Facets
-) -> Table | None:
-    """One metric in each domain alone and overall, as nocaps results are given; None where no domain has it."""
-    rows = (*group.rows, *group.references)
-    if not any(metric in scores for row in rows for scores in row.domains.values()):
-        return None
-    domains = numbers.domain_order(name for row in rows for name in row.domains)
-    counts = {**images, "overall": sum(images.values())}
-
-    def column(domain: str) -> Column:
-        def read(row: Row, _: Group) -> Cell:
-            return score_cell((row.scores if domain == "overall" else row.domains.get(domain, {})).get(metric))
-
-        whose = "of the whole split" if domain == "overall" else f"of the {domain} images"
-        name = f"{domain}, {counts[domain]:,}" if counts.get(domain) else domain
-        return Column(name, read, f"{metric} {whose}, times 100", name)
-
-    columns = [column(name) for name in domains]
-    columns += [column("overall")] if any(metric in row.scores for row in rows) else []
-    if metric == RANKING_METRIC and has_published(group, runs):
-        columns.append(published_column(runs, {name: images.get(name, 0) for name in domains}))
-    return table_of(group, columns, facets)
-
-
-def people(group: Group, facets: Facets) -> Titled | None:
-    """The models beside `human`, scored against one reference less each; None where either lacks such scores."""
-
-    def held_out(row: Row) -> float:
-        spread = row.held_out.get(RANKING_METRIC)
-        return float("-inf") if spread is None or spread.mean is None else spread.mean
-
-    def scored_alike(row: Row) -> bool:
-        return {name for name, own in row.differs.items() if own not in (None, "none")} <= _MAY_DIFFER
-
-    humans = [row for row in group.references if row.model == "human" and row.held_out and scored_alike(row)]
-    models = sorted((row for row in group.rows if row.held_out), key=held_out, reverse=True)
-    if not humans or not models:
-        return None
-    nrefs = _references_per_image(humans[0].differs.get("nrefs") or group.signature.get("nrefs", ""), group.split)
-    columns = [
-        replace(
-            score_column(name, lambda row: row.held_out),
-            meaning=f"{name} against one reference fewer, times 100; more is better",
-            barred=name == RANKING_METRIC,
-        )
-        for name in metric_order(name for row in (*humans, *models) for name in row.held_out)
-        if metric_info(name).held_out and not metric_info(name).secondary
-    ]
-    note = (
-        f"Against {nrefs} {'reference' if nrefs == '1' else 'references'} per image: the mean over leaving out each of "
-        "its references in turn. The captions of human are the references left out."
+def place_column() -> Column:
+    return Column(
+        "Place",
+        place_cell,
+        "the ranks that the differences between rows allow; see Method",
+        "Place",
+        descending=False,
+        key=PLACE,
+        more=False,
+        priority=0,
     )
-    # What else differs is what the table is of.
-    parts = [{name: value for name, value in row.differs.items() if name == "subset"} for row in humans]
-    shown = [*(replace(row, differs=part) for row, part in zip(humans, parts, strict=True)), *models]
-    table = Table(tuple(columns), tuple(line_of(row, group, columns, facets) for row in shown))
-    return Titled("Against the same references as people", note, table)
 
 
-def _references_per_image(nrefs: str, split: str) -> str:
-    """What the field `nrefs` of a signature says of one split: "5", "1-7"."""
-    by_split = dict(part.split("=", 1) for part in nrefs.split(",")) if "=" in nrefs else {}
-    return by_split.get(split, nrefs)
+def interval_column() -> Column:
+    return Column(
+        "95 % interval",
+        interval_cell,
+        "of the mean over seeds and images; see Method",
+        "95 %",
+        sortable=False,
+        key=INTERVAL,
+        priority=1,
+    )
 
 
-def more_metrics(groups: Sequence[Group], facets: Facets) -> Titled | None:
-    """What `bench run --more-metrics` measured of the rows of a group or of several of one split, None where nothing.
-
-    Its sentences say what each metric is, and why others, that were asked for, have no value in any row.
-    """
-    rows = [row for group in groups for row in (*group.rows, *group.references)]
-    stored = more_order(name for row in rows for name in row.more)
-    shown = [name for name in stored if any(name in row.more and row.more[name].mean is not None for row in rows)]
-    if not shown:
-        return None
-    bases = [base_name(name) for name in shown]
-    absent: dict[str, list[str]] = {}
-    for name in (each for each in stored if base_name(each) not in bases):
-        reason = next((row.more[name].reason for row in rows if name in row.more), None)
-        absent.setdefault(reason or "no row has it", []).append(name)
-    columns = tuple(_more_column(name, alone=bases.count(base_name(name)) == 1) for name in shown)
-    whole = [table_of(group, columns, facets, lambda row: bool(row.more)) for group in groups]
-    sentences = [column.meaning for column in columns] + [f"{', '.join(of)}: {why}" for why, of in absent.items()]
-    lines = tuple(line for each in whole for line in each.lines)
-    references = tuple(line for each in whole for line in each.references)
-    return Titled("More metrics", "", Table(columns, lines, references, sentences=tuple(sentences)))
-
-
-def absent_levels(group: Group) -> str:
-    """What to type where a leaderboard does not show yet between which floor and which level its rows lie, or ""."""
-    levels = {"majority": "the floor", "human": "the human level"}
-    if _references_per_image(group.signature.get("nrefs", ""), group.split) == "1":
-        del levels["human"]  # who would be scored against nobody
-    if group.track == SYSTEMS:  # perhaps of references alone, without captions to choose from
-        if "human" not in levels or any(row.model == "human" for row in group.references):
-            return ""
-        return "bench run --models captions:FILE,human --data REFERENCES shows the human level too."
-    absent = [name for name in levels if name not in {row.model for row in group.references}]
-    if not group.rows or not absent:
-        return ""
-    what = " and ".join(levels[name] for name in absent)
-    return f"Not measured yet: {what}; add {','.join(absent)} to the --models of bench run."
-
-
-def score_column(name: str, of: Callable[[Row], Mapping[str, Spread]] = lambda row: row.scores) -> Column:
+def score_column(name: str) -> Column:
     info = metric_info(name)
     return Column(
         name,
-        lambda row, _: score_cell(of(row).get(name)),
+        lambda row, _: score_cell(row.scores.get(name)),
         f"{name}, times 100; {_direction(info)}",
         info.short_heading,
         descending=info.better != "lower",
@@ -204,6 +138,49 @@ def score_column(name: str, of: Callable[[Row], Mapping[str, Spread]] = lambda r
         more=info.secondary,
         priority=info.priority,
     )
+
+
+def held_out_column(name: str) -> Column:
+    """The score against one reference fewer."""
+    return replace(
+        score_column(name),
+        read=lambda row, _: score_cell(row.held_out.get(name)),
+        meaning=f"{name} against one reference fewer, times 100; {_direction(metric_info(name))}",
+        barred=name == RANKING_METRIC,
+    )
+
+
+def domain_column(metric: str, domain: str, images: int | None) -> Column:
+    """The score of a domain, or of "overall", with its number of images in the heading if known."""
+
+    def read(row: Row, _: Group) -> Cell:
+        return score_cell((row.scores if domain == "overall" else row.domains.get(domain, {})).get(metric))
+
+    whose = "of the whole split" if domain == "overall" else f"of the {domain} images"
+    name = f"{domain}, {images:,}" if images else domain
+    return Column(name, read, f"{metric} {whose}, times 100", name)
+
+
+def more_column(name: str, *, alone: bool) -> Column:
+    """A metric of `--more-metrics` by its stored name; `alone`: no other column is of the same metric."""
+    info = more_metric_info(name)
+    scale = ", times 100" if info.number == "percent" else ""
+    meaning = f"{info.heading}: {info.meaning}{scale}; {_direction(info)}"
+    if model := depends_on(name):
+        meaning += f" ({model})"
+
+    def read(row: Row, _: Group) -> Cell:
+        return score_cell(row.more.get(name, row.more.get(info.name)), numbers.SCORE_FORMATS[info.number])
+
+    heading = info.heading if alone else name
+    return Column(heading, read, meaning, heading, descending=info.better != "lower")
+
+
+def _direction(info: MetricInfo) -> str:
+    """Which direction is better, in words."""
+    if info.better == "neither":
+        return "neither direction is better"
+    return f"{BETTER[info.better]} is better"
 
 
 def cost_column(name: str, rows: Sequence[Row]) -> Column:
@@ -221,11 +198,11 @@ def cost_column(name: str, rows: Sequence[Row]) -> Column:
     )
 
 
-def published_column(runs: Mapping[str, Run], domains: Mapping[str, int] | None = None) -> Column:
-    """The nearest number that a paper prints, with those of `domains` before it (`published_cell`)."""
+def published_column(read: Callable[[Row, Group], Cell]) -> Column:
+    """The nearest number that a paper prints."""
     return Column(
         "Published",
-        lambda row, group: published_cell(row, group, runs, domains),
+        read,
         f"{RANKING_METRIC} as a paper prints it, not ranked: see its note",
         "Pub.",
         sortable=False,
@@ -298,6 +275,15 @@ def rank_cell(rank: RankInterval | None) -> Cell:
     return Cell(text, rank.best + rank.worst / 1000, reason=reason, ranks=(rank.best, rank.worst))
 
 
+def _not_above(tests: Sequence[FloorTest]) -> str:
+    """How far a row is from floors that it is not above, as "not significantly better than majority (p = 0.4)"."""
+    by_verdict: dict[str, list[str]] = {}
+    for test in tests:
+        verdict = "significantly worse than" if test.estimate.is_significant else "not significantly better than"
+        by_verdict.setdefault(verdict, []).append(f"{test.floor} (p = {test.estimate.p:.2g})")
+    return ", ".join(f"{verdict} {' and '.join(floors)}" for verdict, floors in by_verdict.items())
+
+
 def cost_cell(row: Row, name: str) -> Cell:
     """A row's cost, marked where that is an estimate, noise, or of another machine than others."""
     if row.role == "reference" and (name not in row.costs or row.costs[name].value is None):
@@ -338,6 +324,12 @@ def quantity_cell(costs: Mapping[str, Quantity], name: str) -> Cell:
     return Cell(text, quantity.value, interval="" if between == f"{text}–{text}" else between)
 
 
+def cost_list(measured: Mapping[str, Quantity]) -> list[tuple[str, str, Cell]]:
+    """A run's costs as label, meaning and number; the reason of a missing one stands beside it."""
+    infos = [cost_info(name, measured[name].unit) for name in cost_order(measured)]
+    return [(info.label, info.meaning, quantity_cell(measured, info.name)) for info in infos]
+
+
 def is_noise(row: Row, name: str) -> bool:
     noisy = row.costs.get(NOISY)
     return name in _MARKED_AS_NOISY and noisy is not None and bool(noisy.value)
@@ -346,60 +338,3 @@ def is_noise(row: Row, name: str) -> bool:
 def is_of_other_machine(row: Row, name: str) -> bool:
     other = row.other_machines.get(name)
     return other is not None and not other.seeds
-
-
-_PLACE = Column(
-    "Place",
-    place_cell,
-    "the ranks that the differences between rows allow; see Method",
-    "Place",
-    descending=False,
-    key=PLACE,
-    more=False,
-    priority=0,
-)
-_INTERVAL = Column(
-    "95 % interval",
-    interval_cell,
-    "of the mean over seeds and images; see Method",
-    "95 %",
-    sortable=False,
-    key=INTERVAL,
-    priority=1,
-)
-
-
-def _not_above(tests: Sequence[FloorTest]) -> str:
-    """How far a row is from floors that it is not above, as "not significantly better than majority (p = 0.4)"."""
-    by_verdict: dict[str, list[str]] = {}
-    for test in tests:
-        verdict = "significantly worse than" if test.estimate.is_significant else "not significantly better than"
-        by_verdict.setdefault(verdict, []).append(f"{test.floor} (p = {test.estimate.p:.2g})")
-    return ", ".join(f"{verdict} {' and '.join(floors)}" for verdict, floors in by_verdict.items())
-
-
-def _more_column(name: str, *, alone: bool) -> Column:
-    info = more_metric_info(name)
-    scale = ", times 100" if info.number == "percent" else ""
-    meaning = f"{info.heading}: {info.meaning}{scale}; {_direction(info)}"
-    if model := depends_on(name):
-        meaning += f" ({model})"
-
-    def read(row: Row, _: Group) -> Cell:
-        return score_cell(row.more.get(name, row.more.get(info.name)), numbers.SCORE_FORMATS[info.number])
-
-    heading = info.heading if alone else name
-    return Column(heading, read, meaning, heading, descending=info.better != "lower")
-
-
-def _direction(info: MetricInfo) -> str:
-    """Which direction is better, in words."""
-    if info.better == "neither":
-        return "neither direction is better"
-    return f"{BETTER[info.better]} is better"
-
-
-def cost_list(measured: Mapping[str, Quantity]) -> list[tuple[str, str, Cell]]:
-    """A run's costs as label, meaning and number; the reason of a missing one stands beside it."""
-    infos = [cost_info(name, measured[name].unit) for name in cost_order(measured)]
-    return [(info.label, info.meaning, quantity_cell(measured, info.name)) for info in infos]

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from functools import cache
 
 from reports import numbers
+from reports.tables.columns import Cell, noted
 from reports.tables.facts import NOT_STATED
-from reports.tables.table import Cell, noted
 from results.metrics import metric_names
 from results.published import scores as published
 from results.published.scores import PAPERS, PublishedMatch, PublishedScore, nearest, told_by_card

@@ -7,58 +7,12 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from reports.numbers import DASH
+from reports.tables.columns import Cell, Column
 from reports.tables.facts import Badge, contamination, learning_label
 from reports.tables.fields import ROLES
 from results.runs.leaderboard import Group, Row
 
 _CARD = "the card of its captions"
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """One number of a table: the text to show and the value to sort by, or a dash and why.
-
-    `spread` is the standard deviation over seeds as text, `interval` what bounds the value. `reason` explains the text
-    where it is pointed at, `note` below the table. `ranks` are the best and the worst of a place. `by_metric` has what
-    stands here where the table is sorted by another metric. `other_machine`: not to be compared with its column.
-    """
-
-    text: str
-    value: float | None = None
-    spread: str = ""
-    interval: str = ""
-    reason: str | None = None
-    note: str = ""
-    bounds: tuple[float, float] | None = None
-    ranks: tuple[int, int] | None = None
-    by_metric: Mapping[str, Cell] = field(default_factory=dict)
-    other_machine: bool = False
-
-
-def noted(text: str, reason: str, value: float | None = None) -> Cell:
-    """A text whose reason is a note, too; of a dash, why there is no number."""
-    return Cell(text, value, reason=reason, note=reason)
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A column: its name, how a cell is read from a row of a group, what it means, and whether more is better.
-
-    `short` is its name where room is scarce. `barred` columns show bars. `key` is the name of its score or cost in the
-    store, or of what else it shows. `more` waits for "all metrics" on the page. Those of a low `priority` get room
-    first in a narrow terminal, which leaves out those without one.
-    """
-
-    name: str
-    read: Callable[[Row, Group], Cell]
-    meaning: str
-    short: str
-    descending: bool = True
-    barred: bool = False
-    sortable: bool = True
-    key: str = ""
-    more: bool = True
-    priority: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 from reports.numbers import DASH
 from reports.tables.boards import separated_by, signature_text
 from reports.tables.budget_table import budget_table
-from reports.tables.columns import PLACE, Titled, default_columns, leaderboards, people
+from reports.tables.columns import PLACE, Cell, default_columns
 from reports.tables.contents import Contents
 from reports.tables.facts import contamination
-from reports.tables.table import Cell, Line, Table, letters
+from reports.tables.leaderboards import Titled, leaderboards, people
+from reports.tables.table import Line, Table, letters
 from reports.tables.verdict import as_given_note, part_of_split_note, verdict
 from reports.text.grid import escape_latex, escape_markdown, latex_row, markdown_table, one_line, tabular
 from results.errors import StoreError

@@ -13,8 +13,9 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from reports.numbers import DASH, duration
-from reports.tables.columns import INTERVAL, PLACE, leaderboards
+from reports.tables.columns import INTERVAL, PLACE
 from reports.tables.facts import TRAINING_LABELS
+from reports.tables.leaderboards import leaderboards
 from reports.tables.table import Line, Table
 from reports.tables.verdict import headline, longer_training, part_of_split_note, without_rank
 from results.runs import reading

@@ -9,8 +9,9 @@ from rich.text import Text
 from reports.numbers import DASH, percent
 from reports.tables.boards import separated_by
 from reports.tables.budget_table import budget_table
-from reports.tables.columns import PLACE, absent_levels, leaderboards, more_metrics, people
+from reports.tables.columns import PLACE
 from reports.tables.facts import NOT_STATED
+from reports.tables.leaderboards import absent_levels, leaderboards, more_metrics, people
 from reports.tables.printed import source
 from reports.tables.scene_facts import what_is_wrong
 from reports.tables.table import Line, Table

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 from reports.html.sections import cost_sections
 from reports.html.trade_offs import bounded_cost, trade_off_sections
-from reports.tables.columns import NOISY, leaderboards
+from reports.tables.columns import NOISY
+from reports.tables.leaderboards import leaderboards
 from results.records import Quantity
 from results.runs.spreads import OtherMachine
 from tests.reports.examples import contents, group, row, run

@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 
 from reports.tables.boards import FEW_ROWS, Board, boards
-from reports.tables.columns import absent_levels
+from reports.tables.columns import Cell
 from reports.tables.contents import ONE_MODEL
-from reports.tables.table import Cell, Line
+from reports.tables.leaderboards import absent_levels
+from reports.tables.table import Line
 from results.runs.leaderboard import Group, Row
 from results.runs.spreads import Spread
 from results.runs.standings import ALONE, OTHER_IMAGES, STILL_LEARNING, FloorTest, RankInterval

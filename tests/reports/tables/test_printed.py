@@ -7,7 +7,7 @@ import pytest
 from reports import numbers
 from reports.html.models import model_pages
 from reports.html.sections import domain_sections
-from reports.tables.columns import leaderboards
+from reports.tables.leaderboards import leaderboards
 from reports.tables.printed import printed_table, published_cell
 from results.costs import cost_info
 from results.metrics import metric_order
