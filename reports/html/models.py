@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from reports import numbers
+from reports.columns import Cell, Column, cost_list, rank_cell, score_cell
 from reports.html.gallery import LONG_CAPTION, GalleryPage, pieces, stems
 from reports.html.rendering import model_page
 from reports.tables.boards import separating_fields
-from reports.tables.columns import Cell, Column, cost_list, rank_cell, score_cell
 from reports.tables.contents import Contents
 from reports.tables.facts import Deviations, ModelFacts, card, deviations, objective
 from reports.tables.fields import ROLES

@@ -12,8 +12,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from reports import numbers
+from reports.columns import Cell
 from reports.html.plots import COLOURS
-from reports.tables.columns import Cell
 from results.text import printable
 
 STYLES = ("style.css", "tables.css", "plots.css", "narrow.css", "print.css")

@@ -17,6 +17,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from reports.columns import cost_list
 from reports.html.attention import attention_pages, stored_maps
 from reports.html.gallery import LONG_CAPTION, RECORDED, PictureSource, gallery_pages, pieces, stems
 from reports.html.models import ExamplesByRun, examples_by_run, flat, model_pages, score_table
@@ -25,7 +26,6 @@ from reports.html.rendering import SCRIPTS, asset, run_page, template_environmen
 from reports.html.sections import cost_sections, domain_sections, facets, method, scale, summary
 from reports.html.trade_offs import curve_plots, curve_sections, trade_off_sections, training_end
 from reports.tables.boards import boards, row_labels, signature_text
-from reports.tables.columns import cost_list
 from reports.tables.contents import Contents
 from reports.tables.facts import card, contamination, deviations
 from reports.tables.scene_facts import fact_sections

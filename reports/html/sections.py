@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from reports import numbers
+from reports.columns import NOISY, Cell, Column, cost_column
 from reports.html.plots import Plot, Series
 from reports.numbers import percent
 from reports.tables.boards import Board, separating_fields, signature_text
-from reports.tables.columns import NOISY, Cell, Column, cost_column
 from reports.tables.contents import ONE_MODEL, Contents
 from reports.tables.fields import FIELDS, ROLES
 from reports.tables.leaderboards import Facets, by_domain

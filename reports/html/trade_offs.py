@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 
 from reports import numbers
+from reports.columns import Cell, Column, cost_cell, is_noise, is_of_other_machine, score_column
 from reports.html.plots import Plot, Series, legend, line_plot, trade_off_plot
 from reports.html.sections import Section
 from reports.numbers import DASH, percent
 from reports.tables.boards import in_order, separating_fields
-from reports.tables.columns import Cell, Column, cost_cell, is_noise, is_of_other_machine, score_column
 from reports.tables.contents import Contents
 from reports.tables.table import Line, Table, differences, table_of
 from results.costs import caption_count

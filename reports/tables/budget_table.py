@@ -5,8 +5,8 @@ from dataclasses import replace
 from itertools import permutations
 from statistics import fmean
 
+from reports.columns import PLACE, Cell, Column, noted, rank_cell, score_cell
 from reports.numbers import DASH, listed, percent
-from reports.tables.columns import PLACE, Cell, Column, noted, rank_cell, score_cell
 from reports.tables.leaderboards import Titled
 from reports.tables.table import Table, line_of
 from results.runs.leaderboard import Group, Row

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from reports import numbers
-from reports.tables.columns import (
+from reports.columns import (
     INTERVAL,
     PLACE,
     Column,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from reports import numbers
-from reports.tables.columns import Cell, noted
+from reports.columns import Cell, noted
 from reports.tables.facts import NOT_STATED
 from results.metrics import metric_names
 from results.published import scores as published

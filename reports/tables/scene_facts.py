@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from reports.columns import Cell, Column, score_cell
 from reports.numbers import domain_order
 from reports.tables.boards import separating_fields
-from reports.tables.columns import Cell, Column, score_cell
 from reports.tables.contents import Contents
 from reports.tables.leaderboards import Facets, Titled
 from reports.tables.table import Table, table_of

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from reports.columns import Cell, Column
 from reports.numbers import DASH
-from reports.tables.columns import Cell, Column
 from reports.tables.facts import Badge, contamination, learning_label
 from reports.tables.fields import ROLES
 from results.runs.leaderboard import Group, Row

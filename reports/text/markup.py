@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
+from reports.columns import PLACE, Cell, default_columns
 from reports.numbers import DASH
 from reports.tables.boards import separated_by, signature_text
 from reports.tables.budget_table import budget_table
-from reports.tables.columns import PLACE, Cell, default_columns
 from reports.tables.contents import Contents
 from reports.tables.facts import contamination
 from reports.tables.leaderboards import Titled, leaderboards, people

@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from reports.columns import INTERVAL, PLACE
 from reports.numbers import DASH, duration
-from reports.tables.columns import INTERVAL, PLACE
 from reports.tables.facts import TRAINING_LABELS
 from reports.tables.leaderboards import leaderboards
 from reports.tables.table import Line, Table

@@ -6,10 +6,10 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
+from reports.columns import PLACE
 from reports.numbers import DASH, percent
 from reports.tables.boards import separated_by
 from reports.tables.budget_table import budget_table
-from reports.tables.columns import PLACE
 from reports.tables.facts import NOT_STATED
 from reports.tables.leaderboards import absent_levels, leaderboards, more_metrics, people
 from reports.tables.printed import source

@@ -32,8 +32,8 @@ from harness.data.hub import HubPreprocessing, WeightsMissing
 from harness.data.vocabularies import HubVocabulary, load_vocabulary
 from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
+from reports.columns import cost_cell
 from reports.html.report import write_report
-from reports.tables.columns import cost_cell
 from results import Store
 from results.runs import reading
 from tests.harness.benchmark.small_runs import planner, run_config

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from reports.columns import Cell
 from reports.tables.boards import FEW_ROWS, Board, boards
-from reports.tables.columns import Cell
 from reports.tables.contents import ONE_MODEL
 from reports.tables.leaderboards import absent_levels
 from reports.tables.table import Line
