@@ -19,6 +19,7 @@ from results.runs.leaderboard import Group, Row, leaderboard
 from results.runs.reading import finished
 from results.runs.run import Run
 from results.runs.standings import RankingOptions
+from results.signature import format_fields, format_signature
 from results.store.engine import resolve_url, sqlite_file
 from results.store.schema import Base, Caption, Cost, DatasetRow, Epoch, HeldOutScore, Image, ImageScores, RunRow, Score
 from results.store.store import Store
@@ -391,7 +392,7 @@ def _identity(number: int, group: Group, row: Row, runs: Sequence[Run]) -> dict[
         "model": row.model,
         "role": row.role,
         "stated": _stated(row),
-        "differs": ", ".join(f"{name}: {value}" for name, value in row.differs.items() if value is not None),
+        "differs": format_fields({name: value for name, value in row.differs.items() if value is not None}),
         "seeds": " ".join(map(str, row.seeds)),
         "runs": " ".join(row.keys),
         "pretraining": row.pretraining and ("; ".join(row.pretraining.data_sets) or "not documented"),
@@ -400,7 +401,7 @@ def _identity(number: int, group: Group, row: Row, runs: Sequence[Run]) -> dict[
         "plugins": ", ".join(row.plugins) or None,
         "other_machines": "; ".join(dict.fromkeys(other.said for other in row.other_machines.values())) or None,
         "fingerprint": group.fingerprint,
-        "signature": signature_text(runs[0].table_signature),
+        "signature": format_signature(runs[0].table_signature),
         "code_model": " ".join(dict.fromkeys(code.model for code in codes if code.model)) or None,
         "code_revision": " ".join(dict.fromkeys(code.revision for code in codes)) or None,
     }
@@ -454,11 +455,6 @@ def with_unit(name: str, unit: str) -> str:
     return f"{name}_{unit.replace('/', '_per_').replace('%', 'percent')}"
 
 
-def signature_text(signature: Mapping[str, str]) -> str:
-    """The fields of a signature in their order, joined by bars."""
-    return "|".join(f"{field}:{value}" for field, value in signature.items())
-
-
 def typed(columns: Mapping[str, Sequence[Any]], dtypes: Mapping[str, str]) -> pd.DataFrame:
     """The columns that `dtypes` names, in its order, of these types even without a row; None is missing."""
     found = {}
@@ -496,7 +492,7 @@ def frame_of_runs(connection: Connection, rows: Rows, dtypes: Mapping[str, str])
     runs = {}
     for run, *fields, signature, code in connection.execute(query.join(DatasetRow)):
         made_by = (code["model"], code["revision"]) if code else (None, None)
-        runs[run] = fields[: len(identity)], (*fields[len(identity) :], signature_text(signature), *made_by)
+        runs[run] = fields[: len(identity)], (*fields[len(identity) :], format_signature(signature), *made_by)
     whole = [(*runs[run][0], *values, *runs[run][1]) for run, *values in rows]
     dtypes = {**IDENTITY, **dtypes, **CONDITIONS}
     columns = list(zip(*whole, strict=True)) or [()] * len(dtypes)

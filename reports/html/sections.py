@@ -9,14 +9,15 @@ from reports import numbers
 from reports.columns import NOISY, Cell, Column, cost_column
 from reports.html.plots import Plot, Series
 from reports.numbers import percent
-from reports.tables.boards import Board, separating_fields, signature_text
+from reports.tables.boards import Board, separating_fields
 from reports.tables.contents import ONE_MODEL, Contents
 from reports.tables.fields import FIELDS, ROLES
 from reports.tables.leaderboards import Facets, by_domain
 from reports.tables.table import Table, table_of
 from results.costs import THEMES, cost_info, cost_order, leaderboard_costs
-from results.metrics import metric_info, metric_order, metrics_by_domain
+from results.metrics import RANKING_METRIC, metric_info, metric_order, metrics_by_domain
 from results.runs.leaderboard import Group, Row
+from results.signature import format_signature
 
 WIDTH = 140.0
 _LEVELS = ("majority", "blind", "retrieval", "human")
@@ -270,7 +271,7 @@ def _conditions(id: str, group: Group, contents: Contents) -> dict[str, Any]:
         "title": contents.title(group),
         "models": tuple(dict.fromkeys(row.model for row in group.rows)),
         "fields": [(name, value, FIELDS.get(name, ""), name in group.separating) for name, value in values.items()],
-        "signature": signature_text(group.signature, group.split),
+        "signature": format_signature(group.signature, RANKING_METRIC, group.split),
         "comparisons": group.comparisons,
         "tuning": _tuning(group.signature.get("tuned")),
     }

@@ -16,6 +16,7 @@ from results.costs import caption_count
 from results.records import EpochRecord, Quantity
 from results.runs.leaderboard import Group, Row
 from results.runs.run import Run
+from results.signature import format_fields
 from results.statistics.learning import mean_learning
 
 
@@ -182,12 +183,12 @@ def curve_sections(contents: Contents, colour: Mapping[str, int]) -> list[Sectio
     for number, ((dataset, track, signature), found) in enumerate(sections.items(), start=1):
         common = frozenset.intersection(*(other for data, _, other in sections if data == dataset))
         separating = in_order(dict(sorted(signature - common)))
-        differs = ", ".join(f"{name}: {value}" for name, value in separating.items() if name != "track")
+        separating.pop("track", None)
         learning = {members[0].model for members in found if _is_open(members)}
         lines = tuple(_line(run, differing[run.key]) for members in found for run in members)
         made.append(
             Section(
-                *(f"curves-{number}", dataset, track, differs),
+                *(f"curves-{number}", dataset, track, format_fields(separating)),
                 legend=legend((members[0].model for members in found), ranking, colour, learning),
                 plots=curve_plots(found, colour),
                 tables={"": Table(_COLUMNS, lines)},

@@ -11,6 +11,7 @@ from reports.numbers import DASH
 from reports.tables.facts import Badge, contamination, learning_label
 from reports.tables.fields import ROLES
 from results.runs.leaderboard import Group, Row
+from results.signature import format_fields
 
 _CARD = "the card of its captions"
 
@@ -157,10 +158,10 @@ def differences(differs: Mapping[str, str | None]) -> str:
         others = "the others" if not count or "=" in count else "one other" if count == "1" else f"{count} others"
         left = {name: value for name, value in differs.items() if name not in ("heldout", "nrefs")}
         return ", ".join(filter(None, (f"each against {others}", differences(left))))
-    fields = [f"{name}: {value}" for name, value in differs.items() if value not in (None, "none")]
+    parts = [format_fields({name: value for name, value in differs.items() if value not in (None, "none")})]
     if is_of_whole_split(differs):
-        fields.append("of all images")
-    return ", ".join(fields)
+        parts.append("of all images")
+    return ", ".join(filter(None, parts))
 
 
 def is_of_whole_split(differs: Mapping[str, str | None]) -> bool:

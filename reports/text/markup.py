@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from reports.columns import PLACE, Cell, default_columns
 from reports.numbers import DASH
-from reports.tables.boards import separated_by, signature_text
+from reports.tables.boards import separated_by
 from reports.tables.budget_table import budget_table
 from reports.tables.contents import Contents
 from reports.tables.facts import contamination
@@ -19,9 +19,11 @@ from reports.tables.table import Line, Table, letters
 from reports.tables.verdict import as_given_note, part_of_split_note, verdict
 from reports.text.grid import escape_latex, escape_markdown, latex_row, markdown_table, one_line, tabular
 from results.errors import StoreError
+from results.metrics import RANKING_METRIC
 from results.published.scores import nearest, told_by_card
-from results.runs.leaderboard import RANKING_METRIC, Group, Row
+from results.runs.leaderboard import Group, Row
 from results.runs.standings import STILL_LEARNING, Comparisons, RankInterval
+from results.signature import format_signature
 from results.text import printable
 
 if TYPE_CHECKING:
@@ -43,7 +45,8 @@ def markdown(contents: Contents, columns: Sequence[str] | None = None) -> str:
             parts.append(escape_markdown(" ".join(said)) + "\n")
         parts += _markdown_parts(table)
         if group.rows:
-            parts.append("`{}`\n".format(one_line(signature_text(group.signature, group.split)).replace("`", "'")))
+            signature = one_line(format_signature(group.signature, RANKING_METRIC, group.split))
+            parts.append("`{}`\n".format(signature.replace("`", "'")))
         for further in _further_tables(group, contents).values():
             note = " ".join((further.note, *further.table.sentences))
             parts += [f"### {further.title}\n", f"{escape_markdown(note)}\n", *_markdown_parts(further.table)]
@@ -52,7 +55,7 @@ def markdown(contents: Contents, columns: Sequence[str] | None = None) -> str:
 
 def latex(contents: Contents, columns: Sequence[str] | None = None) -> str:
     """One `table` a group, with a label; best places are bold; without `columns` those of `default_columns`."""
-    found, labels = [], dict[str, int]()
+    parts, labels = list[str](), dict[str, int]()
     for group, table in _chosen_tables(contents, columns):
         caption, name = f"{_title(group)}.", re.sub(r"[^A-Za-z0-9-]+", "-", f"{group.dataset}-{group.split}")
         if group.separating:
@@ -60,15 +63,16 @@ def latex(contents: Contents, columns: Sequence[str] | None = None) -> str:
         for note in (as_given_note([group]), part_of_split_note(group)):
             if note:
                 caption += f" {note}"
-        shown = [(caption, name, table)]
+        signature = format_signature(group.signature, RANKING_METRIC, group.split)
+        tables = [(caption, name, table)]
         for kind, further in _further_tables(group, contents).items():
             further_caption = " ".join((f"{_title(group)}. {further.title}.", further.note, *further.table.sentences))
-            shown.append((further_caption, f"{name}-{kind}", further.table))
-        for said, label, each in shown:
+            tables.append((further_caption, f"{name}-{kind}", further.table))
+        for table_caption, label, shown_table in tables:
             labels[label] = labels.get(label, 0) + 1  # from the second on, a label has a number
             number = f"-{labels[label]}" if labels[label] > 1 else ""
-            found.append(_latex_table(said, each, signature_text(group.signature, group.split), f"{label}{number}"))
-    return _NEEDS + "\n".join(found)
+            parts.append(_latex_table(table_caption, shown_table, signature, f"{label}{number}"))
+    return _NEEDS + "\n".join(parts)
 
 
 def _chosen_tables(contents: Contents, columns: Sequence[str] | None) -> list[tuple[Group, Table]]:
