@@ -357,6 +357,11 @@ def leaderboard_costs(measured: Collection[str]) -> list[CostInfo]:
     return sorted((cost for cost in chosen if cost.stands_in_for not in measured), key=lambda cost: cost.position or 0)
 
 
+def compared_costs() -> list[CostInfo]:
+    """The costs that a comparison shows first: the leaderboard's, less that which depends on what captions say."""
+    return [cost for cost in COSTS if cost.position is not None and cost.name != "gmac_beam_mean_length"]
+
+
 def exported_costs() -> list[CostInfo]:
     """The costs that Markdown and LaTeX have without `--columns`."""
     return [cost for cost in COSTS if cost.exported]
