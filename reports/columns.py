@@ -248,7 +248,7 @@ def place_cell(row: Row, group: Group) -> Cell:
     """The row's place on the group's metric, and those on the others for tables that are sorted by these."""
     rank, alone = row.ranks.get(group.metric), len(group.rows) < 2
     shown = rank_cell(rank if not alone or (rank and rank.not_above) else None)
-    others = {} if alone else {name: rank_cell(each) for name, each in row.ranks.items()}
+    others = {} if alone else {metric: rank_cell(other) for metric, other in row.ranks.items()}
     return replace(shown, by_metric=others)
 
 
@@ -264,11 +264,11 @@ def rank_cell(rank: RankInterval | None) -> Cell:
         reason = rank.reason or ""
         if reason == ALONE:
             return Cell("", reason=reason)
-        said = {
+        with_option = {
             NEEDS_SEEDS: f"{NEEDS_SEEDS} (--seeds 3)",
             STILL_LEARNING: f"{STILL_LEARNING} (--place-unfinished places it)",
         }
-        return noted(reason.partition(":")[0], said.get(reason, reason))
+        return noted(reason.partition(":")[0], with_option.get(reason, reason))
     p = rank.p_against_best
     reason = "the best row" if p is None else f"against the best row, p = {p:.2g}"
     text = str(rank.best) if rank.best == rank.worst else f"{rank.best}–{rank.worst}"

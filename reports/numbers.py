@@ -14,9 +14,9 @@ DOMAINS = ("in-domain", "near-domain", "out-domain")
 
 def domain_order(names: Iterable[str]) -> list[str]:
     """Domains from near to far, then any others by name, "overall" last."""
-    found = set(names)
-    known = [name for name in DOMAINS if name in found]
-    return known + sorted(found - {*DOMAINS, "overall"}) + ["overall"] * ("overall" in found)
+    wanted = set(names)
+    ordered = [name for name in DOMAINS if name in wanted] + sorted(wanted - {*DOMAINS, "overall"})
+    return [*ordered, "overall"] if "overall" in wanted else ordered
 
 
 def percent(value: float) -> str:

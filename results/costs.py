@@ -41,6 +41,7 @@ class CostInfo:
         position: its place among the costs of the leaderboard; None: it is not in the leaderboard.
         exported: whether exports to Markdown and LaTeX have it without `--columns`.
         priority: columns of a low one get room first in a narrow terminal.
+        legend: what the terminal says of it below its tables.
         stands_in_for: the cost that leaderboards show instead, where results have it.
     """
 
@@ -54,6 +55,7 @@ class CostInfo:
     position: int | None = None
     exported: bool = False
     priority: int = LAST
+    legend: str = ""
     stands_in_for: str = ""
 
     @property
@@ -80,6 +82,7 @@ COSTS: tuple[CostInfo, ...] = (
         position=2,
         priority=20,
         exported=True,
+        legend="multiply-accumulates of one image's caption by beam search",
     ),
     CostInfo(
         name="gmac_encoder",
@@ -119,6 +122,7 @@ COSTS: tuple[CostInfo, ...] = (
         short="MAC",
         position=3,
         priority=30,
+        legend="multiply-accumulates of one image's caption by beam search",
         stands_in_for="gmac_beam_mean_length",
     ),
     CostInfo(
@@ -141,6 +145,7 @@ COSTS: tuple[CostInfo, ...] = (
         short="Training",
         position=5,
         priority=50,
+        legend="the time of all steps",
     ),
     CostInfo(
         name="train_steps",
@@ -215,6 +220,7 @@ COSTS: tuple[CostInfo, ...] = (
         theme="Latency",
         position=4,
         priority=40,
+        legend="the time of one image's caption by beam search",
     ),
     CostInfo(
         name="latency_iqr",
@@ -346,15 +352,21 @@ def cost_info(name: str, unit: str) -> CostInfo:
 
 def cost_order(names: Iterable[str]) -> list[str]:
     """Costs as tables show them: the known ones, then any others in the order given."""
-    found = dict.fromkeys(names)
-    known = [cost.name for cost in COSTS if cost.name in found]
-    return known + [name for name in found if name not in known]
+    distinct = dict.fromkeys(names)
+    known = [cost.name for cost in COSTS if cost.name in distinct]
+    return known + [name for name in distinct if name not in known]
 
 
 def leaderboard_costs(measured: Collection[str]) -> list[CostInfo]:
     """The costs of the leaderboard of which there are results, in its order."""
     chosen = [cost for cost in COSTS if cost.position is not None and cost.name in measured]
     return sorted((cost for cost in chosen if cost.stands_in_for not in measured), key=lambda cost: cost.position or 0)
+
+
+def cost_legends() -> dict[str, str]:
+    """What the terminal says of the leaderboard's costs, by their short headings."""
+    explained = sorted((cost for cost in COSTS if cost.legend), key=lambda cost: cost.position or 0)
+    return {cost.short_heading: cost.legend for cost in explained}
 
 
 def compared_costs() -> list[CostInfo]:

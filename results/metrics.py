@@ -188,9 +188,9 @@ def metric_names() -> tuple[str, ...]:
 
 def metric_order(names: Iterable[str]) -> list[str]:
     """Names of scores as tables show them: the metric that ranks, the others of every run, then any others by name."""
-    found = set(names)
-    ordered = [name for name in metric_names() if name in found and name != RANKING_METRIC]
-    return [RANKING_METRIC] * (RANKING_METRIC in found) + ordered + sorted(found - {*metric_names()})
+    known = sorted(metric_names(), key=lambda name: name != RANKING_METRIC)
+    wanted = set(names)
+    return [name for name in known if name in wanted] + sorted(wanted - set(known))
 
 
 def metric_info(name: str) -> MetricInfo:

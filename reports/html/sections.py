@@ -88,13 +88,13 @@ def facets(shown: Sequence[Board]) -> dict[str, list[str]]:
 
 def scale(board: Board) -> Scale | None:
     """Of the scores that rank a board's rows; None where no row has an interval to draw."""
-    lines, at = board.table.all_lines, board.table.place(board.metric)
-    assert at is not None
-    cells = [line.cells[at] for line in lines]
+    lines, index = board.table.all_lines, board.table.index(board.metric)
+    assert index is not None
+    cells = [line.cells[index] for line in lines]
     most = max((bound for cell in cells for bound in (*(cell.bounds or ()), cell.value or 0.0)), default=0.0)
     if most <= 0 or not any(cell.bounds for cell in cells):
         return None
-    scores = {line.model: line.cells[at].value for line in reversed(lines) if line.model in _LEVELS}
+    scores = {line.model: line.cells[index].value for line in reversed(lines) if line.model in _LEVELS}
     levels = sorted((value, name) for name, value in scores.items() if value is not None)
     meaning = f"Bars are 95 % intervals on a scale from 0 to {percent(most)}"
     if levels:
@@ -106,20 +106,20 @@ def scale(board: Board) -> Scale | None:
 
 def domain_sections(contents: Contents, counts: Mapping[tuple[str, str], Mapping[str, int]]) -> list[Section]:
     """The groups that have domains, those of most rows first, a table a metric."""
-    found: list[Section] = []
+    sections: list[Section] = []
     for group in contents.groups:
         images, tables = counts.get((group.fingerprint, group.split), {}), {}
         for name in metrics_by_domain():
             table = by_domain(group, name, images, contents.runs, contents.facets)
-            if table and any(table.values(place) for place in range(len(table.columns))):
+            if table and any(map(table.values, range(len(table.columns)))):
                 tables[name] = table
             elif table:
                 reasons = dict.fromkeys(cell.note for line in table.all_lines for cell in line.cells if cell.note)
                 tables[name] = Table((), (), sentences=(f"No row has {name}: {'; '.join(reasons)}.",))
         if tables:
-            id = f"domains-{len(found) + 1}"
-            found.append(Section(id, contents.title(group), group.track, separating_fields(group), tables))
-    return found
+            id = f"domains-{len(sections) + 1}"
+            sections.append(Section(id, contents.title(group), group.track, separating_fields(group), tables))
+    return sections
 
 
 def cost_sections(contents: Contents) -> list[Section]:
@@ -208,27 +208,27 @@ def _ratio(column: Column, group: Group) -> list[Column]:
 def _told(table: Table) -> Table:
     """The table without columns that are empty or the same in every row, which become sentences."""
 
-    def is_same(place: int) -> bool:
-        beside = any(line.cells[place].value is not None for line in table.references)
-        return len(table.lines) > 1 and not beside and len({line.cells[place].text for line in table.lines}) == 1
+    def is_same(index: int) -> bool:
+        beside = any(line.cells[index].value is not None for line in table.references)
+        return len(table.lines) > 1 and not beside and len({line.cells[index].text for line in table.lines}) == 1
 
-    def is_condition(place: int) -> bool:
-        return cost_info(table.columns[place].key, "").type == "condition"
+    def is_condition(index: int) -> bool:
+        return cost_info(table.columns[index].key, "").type == "condition"
 
-    places = range(len(table.columns))
-    empty = [place for place in places if not table.values(place)]
-    same = [place for place in places if is_condition(place) and is_same(place)]
+    indices = range(len(table.columns))
+    empty = [index for index in indices if not table.values(index)]
+    same = [index for index in indices if is_condition(index) and is_same(index)]
     by_reason: dict[str, list[str]] = {}
-    for place in empty:
-        reasons = [line.cells[place].reason or "" for line in table.lines or table.references]
+    for index in empty:
+        reasons = [line.cells[index].reason or "" for line in table.lines or table.references]
         # What seeds say alike is said once.
         parts = dict.fromkeys(_SEED.sub("", part) for reason in reasons for part in reason.split("; "))
-        by_reason.setdefault("; ".join(filter(None, parts)), []).append(table.columns[place].name)
+        by_reason.setdefault("; ".join(filter(None, parts)), []).append(table.columns[index].name)
     sentences = [f"Not measured here: {'; '.join(names)} ({reason})." for reason, names in by_reason.items()]
     if same:
-        said = "; ".join(f"{table.columns[place].name}: {table.lines[0].cells[place].text}" for place in same)
-        sentences.append(f"The same in every row: {said}.")
-    kept = [place for place in places if place not in empty and place not in same]
+        values = "; ".join(f"{table.columns[index].name}: {table.lines[0].cells[index].text}" for index in same)
+        sentences.append(f"The same in every row: {values}.")
+    kept = [index for index in indices if index not in empty and index not in same]
     return replace(table.only(kept), sentences=tuple(sentences))
 
 

@@ -93,7 +93,7 @@ def people(group: Group, facets: Facets) -> Titled | None:
         return float("-inf") if spread is None or spread.mean is None else spread.mean
 
     def scored_alike(row: Row) -> bool:
-        return {name for name, own in row.differs.items() if own not in (None, "none")} <= _MAY_DIFFER
+        return {name for name, value in row.differs.items() if value not in (None, "none")} <= _MAY_DIFFER
 
     humans = [row for row in group.references if row.model == "human" and row.held_out and scored_alike(row)]
     models = sorted((row for row in group.rows if row.held_out), key=held_out, reverse=True)
@@ -132,14 +132,16 @@ def more_metrics(groups: Sequence[Group], facets: Facets) -> Titled | None:
         return None
     bases = [base_name(name) for name in shown]
     absent: dict[str, list[str]] = {}
-    for name in (each for each in stored if base_name(each) not in bases):
+    for name in (name for name in stored if base_name(name) not in bases):
         reason = next((row.more[name].reason for row in rows if name in row.more), None)
         absent.setdefault(reason or "no row has it", []).append(name)
     columns = tuple(more_column(name, alone=bases.count(base_name(name)) == 1) for name in shown)
-    whole = [table_of(group, columns, facets, lambda row: bool(row.more)) for group in groups]
-    sentences = [column.meaning for column in columns] + [f"{', '.join(of)}: {why}" for why, of in absent.items()]
-    lines = tuple(line for each in whole for line in each.lines)
-    references = tuple(line for each in whole for line in each.references)
+    tables = [table_of(group, columns, facets, lambda row: bool(row.more)) for group in groups]
+    sentences = [column.meaning for column in columns] + [
+        f"{', '.join(names)}: {reason}" for reason, names in absent.items()
+    ]
+    lines = tuple(line for table in tables for line in table.lines)
+    references = tuple(line for table in tables for line in table.references)
     return Titled("More metrics", "", Table(columns, lines, references, sentences=tuple(sentences)))
 
 

@@ -68,34 +68,35 @@ class Table:
     @cached_property
     def spreads(self) -> list[bool]:
         """By column, whether any of its numbers has a spread, so that all leave room for one."""
-        return [any(line.cells[place].spread for line in self.all_lines) for place in range(len(self.columns))]
+        return [any(line.cells[index].spread for line in self.all_lines) for index in range(len(self.columns))]
 
     @cached_property
     def ranks(self) -> int:
         return max((cell.ranks[1] for line in self.all_lines for cell in line.cells if cell.ranks), default=1)
 
-    def place(self, key: str) -> int | None:
-        return next((place for place, column in enumerate(self.columns) if column.key == key), None)
+    def index(self, key: str) -> int | None:
+        return next((index for index, column in enumerate(self.columns) if column.key == key), None)
 
-    def values(self, place: int) -> list[float]:
-        return [value for line in self.all_lines if (value := line.cells[place].value) is not None]
+    def values(self, index: int) -> list[float]:
+        return [value for line in self.all_lines if (value := line.cells[index].value) is not None]
 
-    def shows(self, place: int) -> bool:
-        return any(line.cells[place].text.strip(DASH) for line in self.all_lines)
+    def shows(self, index: int) -> bool:
+        return any(line.cells[index].text.strip(DASH) for line in self.all_lines)
 
-    def share(self, place: int, cell: Cell) -> float | None:
+    def share(self, index: int, cell: Cell) -> float | None:
         """The length of a cell's bar, in per cent of the column's largest value."""
-        largest = max(self.values(place), default=0.0)
+        largest = max(self.values(index), default=0.0)
         return None if cell.value is None or largest <= 0 else round(100 * max(0.0, cell.value) / largest, 1)
 
-    def only(self, places: Sequence[int]) -> Table:
+    def only(self, indices: Sequence[int]) -> Table:
+        """The table with these of its columns, in this order."""
 
         def cut(lines: Iterable[Line]) -> tuple[Line, ...]:
-            return tuple(replace(line, cells=tuple(line.cells[place] for place in places)) for line in lines)
+            return tuple(replace(line, cells=tuple(line.cells[index] for index in indices)) for line in lines)
 
         other_groups = tuple((title, cut(lines)) for title, lines in self.other_groups)
         return Table(
-            tuple(self.columns[at] for at in places),
+            tuple(self.columns[index] for index in indices),
             cut(self.lines),
             cut(self.references),
             other_groups,
