@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from harness.benchmark.context import looking, open_context, open_inputs
-from harness.benchmark.plan import Benchmark, Resolved, check_rows, plan
+from harness.benchmark.plan import Benchmark, Resolved, check_rows, choose_jobs, plan
 from harness.benchmark.reuse import reuse_finished_runs
 from harness.benchmark.signature import training_fields
 from harness.data.backbones.opening import open_backbone
@@ -127,7 +127,8 @@ def _look(benchmark: Benchmark, resolved: Resolved, reporter: Reporter) -> Previ
         store = None
         if _has_results(workspace):
             store = stack.enter_context(Store(workspace.database, read_only=True))
-        return replace(planned, specs=plan(benchmark, resolved, context, reporter, store), record=record)
+        specs = plan(benchmark, resolved, context, reporter, store)
+        return replace(planned, specs=choose_jobs(benchmark.executor, specs, context), record=record)
 
 
 def _has_results(place: Workspace) -> bool:

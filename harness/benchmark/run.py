@@ -20,7 +20,7 @@ from harness.benchmark.costs import (
 )
 from harness.benchmark.hub_model import HubModel, SavedHubModel
 from harness.benchmark.models import open_model, save_description
-from harness.benchmark.saved_model import WEIGHTS, save_ensemble
+from harness.benchmark.saved_model import save_ensemble
 from harness.benchmark.scoring import score_people, score_split
 from harness.benchmark.train import train_model
 from harness.config.run import EnsembleRun, HubRun, PretrainedRun, StoredRun, TrainedRun
@@ -33,6 +33,7 @@ from harness.measure.energy import missing
 from harness.measure.flops import KeptCounts
 from harness.measure.memory import PeakMemory
 from harness.metrics.evaluator import Evaluator
+from harness.training.checkpoint import WEIGHTS
 from harness.training.finished_stages import FinishedStages
 from harness.training.losses import StepLoss
 from harness.utils.errors import BenchError
@@ -119,7 +120,9 @@ def evaluate_run(config: PretrainedRun | StoredRun | EnsembleRun, context: RunCo
         save_description(config, arguments, context, tools.folder)
     counts = _count_gmac(model, context, tools.reporter)
     reason = _NOT_TRAINED["pretrained" if config.kind == "pretrained" else "stored"]
-    return _caption_and_measure(model, context, tools, counts, counts.costs | missing(COSTS, reason))
+    outcome = _caption_and_measure(model, context, tools, counts, counts.costs | missing(COSTS, reason))
+    # The weights of a published model stay where they are.
+    return replace(outcome, checkpoint=None) if config.kind == "pretrained" else outcome
 
 
 def evaluate_ensemble(config: EnsembleRun, context: RunContext, tools: RunTools) -> Outcome:

@@ -22,8 +22,9 @@ from harness.data.vocabulary import Vocabulary, as_read
 from harness.inference.generate import caption_images
 from harness.key import check_plugins
 from harness.metrics.cider import mean_cider_d
+from harness.training.checkpoint import WEIGHTS
 from harness.training.distributed import Collective, Distributed, start_training
-from harness.training.finished_stages import WEIGHTS, FinishedStages
+from harness.training.finished_stages import FinishedStages
 from harness.training.losses import StepLoss
 from harness.training.sentence_graphs import numbered_graphs, validate_sentences
 from harness.training.stage import StageData, make_objective, stages_for

@@ -12,19 +12,19 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from harness.config.schedule import Stage
-from harness.training.checkpoint import is_whole, last_checkpoint, save_first_checkpoint
+from harness.training.checkpoint import WEIGHTS, is_whole, last_checkpoint, save_first_checkpoint
 from harness.training.trainer import CHECKPOINTS, TrainState
 from harness.utils.atomic import replacing, write_text
 from harness.utils.hashing import digest
 from harness.utils.progress import Reporter
 from results.records import EpochRecord
 
-WEIGHTS: Final = "best.safetensors"
 STATE: Final = "stage.json"
 BEGINNING: Final = "beginning.json"
 """In the folder of a run: which run trained its first stages, and on what machine."""
@@ -75,7 +75,8 @@ class FinishedStages:
         for count in range(len(stages), 0, -1):
             folder = self.folder / self._key(stages[:count])
             if (folder / STATE).is_file() and is_whole(folder / WEIGHTS):
-                return _read(folder, count)
+                with suppress(KeyError, TypeError, ValueError):  # of another release
+                    return _read(folder, count)
         return None
 
     def begin(

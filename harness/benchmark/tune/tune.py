@@ -26,7 +26,6 @@ from harness.benchmark.models import open_model
 from harness.benchmark.plan import Benchmark, check_rows, conditions_of
 from harness.benchmark.plan_runs import Planner
 from harness.benchmark.rows import RequestedModel, resolve_models
-from harness.benchmark.saved_model import WEIGHTS
 from harness.benchmark.services import Services, services_of
 from harness.benchmark.signature import tuned_field
 from harness.benchmark.train import train_model
@@ -60,7 +59,7 @@ from harness.config.tuning import (
 from harness.executors import CallError, Executor, spread_over
 from harness.executors.local import limit_threads
 from harness.key import check_plugins
-from harness.training.checkpoint import last_checkpoint, read_position, save_first_checkpoint
+from harness.training.checkpoint import WEIGHTS, last_checkpoint, read_position, save_first_checkpoint
 from harness.training.losses import TrainingDivergedError
 from harness.training.trainer import CHECKPOINTS
 from harness.utils.errors import BenchError
