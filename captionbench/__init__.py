@@ -22,7 +22,8 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from harness.utils.errors import BenchError
-from zoo.registry import ModelCard, register_model
+from zoo.card import ModelCard
+from zoo.registry import register_model
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -515,7 +516,9 @@ def _to_evaluation(report: Report, names: Mapping[int, int | str]) -> Evaluation
 
 def _refuse_other_conditions(before: str, after: str) -> None:
     """BenchError where two signatures differ in what the scores over all images depend on."""
-    conditions = [dict(part.split(":", 1) for part in signature.split("|")) for signature in (before, after)]
+    from results.signature import parse_signature
+
+    conditions = [parse_signature(signature) for signature in (before, after)]
     for fields in conditions:
         for name in _NO_CONDITIONS:
             fields.pop(name, None)

@@ -11,13 +11,14 @@ import pandas as pd
 from sqlalchemy import URL, Connection, Select, and_, select, type_coerce
 
 from results.errors import StoreError
+from results.metrics import RANKING_METRIC, is_more, more_metric_info
 from results.published.scores import nearest, told_by_card
 from results.runs.facts import is_fact
-from results.runs.leaderboard import RANKING_METRIC, Group, Row, leaderboard
-from results.runs.more_metrics import MORE_METRICS, base_name, is_more
+from results.runs.leaderboard import Group, Row, leaderboard
 from results.runs.reading import finished
 from results.runs.run import Run
 from results.runs.standings import RankingOptions
+from results.signature import format_fields, format_signature
 from results.store.engine import resolve_url, sqlite_file
 from results.store.schema import (
     Base,
@@ -244,7 +245,7 @@ class Results:
             columns = (Score.split, Score.metric, Score.value, Score.low, Score.high, Score.reason)
             query = select(Score.run_id, *columns).join(RunRow, RunRow.id == Score.run_id)
             rows = read_rows(connection, query.order_by(Score.run_id, Score.id), Score, split=split, metric=metric)
-            found = [(*row, MORE_METRICS[base_name(row[2])].better) for row in rows if is_more(row[2])]
+            found = [(*row, more_metric_info(row[2]).better) for row in rows if is_more(row[2])]
             dtypes = {
                 **dict.fromkeys(("split", "metric"), "category"),
                 **dict.fromkeys(("value", "low", "high"), "float64"),
@@ -400,7 +401,7 @@ def _identity(number: int, group: Group, row: Row, runs: Sequence[Run]) -> dict[
         "model": row.model,
         "role": row.role,
         "stated": _stated(row),
-        "differs": ", ".join(f"{name}: {value}" for name, value in row.differs.items() if value is not None),
+        "differs": format_fields({name: value for name, value in row.differs.items() if value is not None}),
         "seeds": " ".join(map(str, row.seeds)),
         "runs": " ".join(row.keys),
         "pretraining": row.pretraining and ("; ".join(row.pretraining.data_sets) or "not documented"),
@@ -409,7 +410,7 @@ def _identity(number: int, group: Group, row: Row, runs: Sequence[Run]) -> dict[
         "plugins": ", ".join(row.plugins) or None,
         "other_machines": "; ".join(dict.fromkeys(other.said for other in row.other_machines.values())) or None,
         "fingerprint": group.fingerprint,
-        "signature": signature_text(runs[0].table_signature),
+        "signature": format_signature(runs[0].table_signature),
         "code_model": " ".join(dict.fromkeys(code.model for code in codes if code.model)) or None,
         "code_revision": " ".join(dict.fromkeys(code.revision for code in codes)) or None,
     }
@@ -463,11 +464,6 @@ def with_unit(name: str, unit: str) -> str:
     return f"{name}_{unit.replace('/', '_per_').replace('%', 'percent')}"
 
 
-def signature_text(signature: Mapping[str, str]) -> str:
-    """The fields of a signature in their order, joined by bars."""
-    return "|".join(f"{field}:{value}" for field, value in signature.items())
-
-
 def typed(columns: Mapping[str, Sequence[Any]], dtypes: Mapping[str, str]) -> pd.DataFrame:
     """The columns that `dtypes` names, in its order, of these types even without a row; None is missing."""
     found = {}
@@ -505,7 +501,7 @@ def frame_of_runs(connection: Connection, rows: Rows, dtypes: Mapping[str, str])
     runs = {}
     for run, *fields, signature, code in connection.execute(query.join(DatasetRow)):
         made_by = (code["model"], code["revision"]) if code else (None, None)
-        runs[run] = fields[: len(identity)], (*fields[len(identity) :], signature_text(signature), *made_by)
+        runs[run] = fields[: len(identity)], (*fields[len(identity) :], format_signature(signature), *made_by)
     whole = [(*runs[run][0], *values, *runs[run][1]) for run, *values in rows]
     dtypes = {**IDENTITY, **dtypes, **CONDITIONS}
     columns = list(zip(*whole, strict=True)) or [()] * len(dtypes)

@@ -39,8 +39,7 @@ def _plugins_of_one_test() -> Iterator[None]:
     from harness.utils import plugins
     from zoo import registry
 
-    registry.list_models()  # the zoo's own are registered
-    with mock.patch.dict(plugins._loaded), mock.patch.dict(registry._cards):
+    with mock.patch.dict(plugins._loaded), mock.patch.dict(registry._registered):
         yield
 
 

@@ -6,8 +6,9 @@ What needs torch is resolved on first use, so that `import zoo` and the listing 
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from zoo.card import ModelCard, Pretraining
 from zoo.errors import ZooError
-from zoo.registry import ModelCard, Pretraining, create_model, list_models, model_card, register_model, select_models
+from zoo.registry import create_model, list_models, model_card, register_model, select_models
 
 if TYPE_CHECKING:
     from zoo.captioner import Captioner, DecodingState, HasBackbone, Memory, Visual, VisualSpec

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo.errors import ZooError
-from zoo.registry import GraphKind, VisualKind
+from zoo.kinds import GraphKind, VisualKind
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,8 @@ from torch.nn import functional as F
 
 from zoo.captioner import Captioner, DecodingState, Memory, Visual, VisualSpec
 from zoo.errors import ZooError
-from zoo.layers.looped import exactly, full_precision, loop, written_out
+from zoo.fast.looped import full_precision, loop, no_autocast
+from zoo.fast.switch import custom_backward
 from zoo.layers.lstm import LSTMCell
 
 Rows = dict[str, Tensor]
@@ -94,12 +95,12 @@ class RecurrentCaptioner(Captioner):
             raise ZooError(f"a caption of {tokens.shape[1]} tokens is longer than max_len {self.max_len}")
         words = self.embedding(tokens)
         inputs = self.word_inputs(words, memory.extra)
-        if not written_out():
+        if not custom_backward():
             whole = self._advance_all(inputs, memory)
         else:  # in full precision: of small products, casts would take longer than they save
             extra = {name: full_precision(part) for name, part in memory.extra.items()}
             inputs, memory = full_precision(inputs), Memory(full_precision(memory.features), memory.mask, extra)
-            with exactly(tokens):
+            with no_autocast(tokens):
                 scanned = self.scan(inputs, extra) if inputs.requires_grad else None
                 whole = self._advance_all(inputs, memory) if scanned is None else scanned
         return self.predict(whole, words), whole[..., : self.d_model]
@@ -125,11 +126,6 @@ class RecurrentCaptioner(Captioner):
     def look(self, visual: Visual) -> tuple[Tensor, Tensor]:
         """See `Visual.valid_features`; in the type of the weights."""
         return visual.valid_features(next(self.parameters()).dtype)
-
-
-def mean_of_valid(features: Tensor, mask: Tensor) -> Tensor:
-    """The mean (B, C) over the valid features (B, L, C), which are zero elsewhere; zeros if none is valid."""
-    return features.sum(1) / mask.sum(1, keepdim=True).clamp(min=1)
 
 
 def project_words(words: Tensor, weight: Tensor, added: Tensor) -> Tensor:

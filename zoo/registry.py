@@ -1,4 +1,4 @@
-"""The model registry: model cards, and `create_model`. Imports no torch until a model is created."""
+"""The model registry: the cards of all models, and `create_model`. Imports no torch until a model is created."""
 
 from __future__ import annotations
 
@@ -9,19 +9,17 @@ import inspect
 import pkgutil
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
+import zoo.cards
+from zoo.card import ModelCard
 from zoo.errors import ZooError
 
 if TYPE_CHECKING:
     from zoo.captioner import Captioner
-
-VisualKind = Literal["grid", "regions", "regions+grid", "pooled", "pixels", "none"]
-"""What a model sees of an image."""
-GraphKind = Literal["none", "words", "labels"]
-"""What numbers stand for in the scene graph that a model reads: words of its embedding, or labels of edges."""
 
 LARGEST: Final[Mapping[str, int]] = {
     "d_model": 2**16,
@@ -40,74 +38,8 @@ _GIVEN_TO_ALL = {"visual_dim", *SIZES}
 RESERVED = frozenset({"all", "auto", "human", "majority", "retrieval"})
 """Words that stand for something else where a model is named: all of them, the first of them, rows without a model."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9_]*(/[a-z0-9][a-z0-9_.-]*)?")
-_cards: dict[str, ModelCard] = {}
-_builtin = "unread"
-_shipped: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class Pretraining:
-    """The pretraining data of a model's weights, as stated by papers and model cards.
-
-    Attributes:
-        data_sets: all data sets that any part was trained on, including texts and labels.
-        captions: the captions, and their approximate number.
-        captions_of: the data sets of these captions, such as `COCO`; empty if there are none.
-        overlap: by evaluation data set, why some of its evaluation images may have been seen.
-        source: where this is stated.
-    """
-
-    data_sets: tuple[str, ...]
-    captions: str
-    captions_of: tuple[str, ...]
-    overlap: Mapping[str, str]
-    source: str
-
-
-NOT_DOCUMENTED = Pretraining((), "not documented", (), {}, "not documented")
-
-
-@dataclass(frozen=True, slots=True)
-class ModelCard:
-    """Description of a model, available without building it.
-
-    Attributes:
-        name: `family` or `family/variant`, lower case.
-        entry: "module:attribute" of the constructor, imported on creation; a plug-in may give the class itself.
-        paper: authors, title, venue.
-        visual: the kind of visual input with the preset's arguments.
-        graph: the kind of scene graph that it reads beside regions (`zoo.captioner.VisualSpec`).
-        arguments: the preset, as keyword arguments of the constructor.
-        tiny: arguments on top of the preset that give a model small enough for unit tests.
-        small: sizes outside the size contract (`SIZES`) for small runs, on top of the preset.
-        in_all: whether `all` includes this variant.
-        hub: for a pretrained model, the repository of its weights on the Hugging Face Hub; its constructor takes
-            their `folder`, and has random weights without it.
-        pretraining: training data of its weights before the run; None without pretraining.
-        files: what its code reads besides its modules; `register_model` sets it.
-    """
-
-    name: str
-    entry: str | Callable[..., Captioner]
-    summary: str
-    paper: str
-    year: int
-    source: str
-    licence: str
-    visual: VisualKind
-    arguments: Mapping[str, Any] = field(default_factory=dict)
-    tiny: Mapping[str, Any] = field(default_factory=dict)
-    small: Mapping[str, Any] = field(default_factory=dict)
-    in_all: bool = False
-    hub: str = ""
-    pretraining: Pretraining | None = None
-    files: tuple[Path, ...] = ()
-    graph: GraphKind = "none"
-
-    @property
-    def has_backbone(self) -> bool:
-        """Whether the model owns a backbone and is a `zoo.HasBackbone`."""
-        return "backbone" in self.arguments
+_registered: dict[str, ModelCard] = {}
+"""Cards of plug-ins, by name."""
 
 
 def register_model(card: ModelCard, files: Iterable[str | Path] = ()) -> ModelCard:
@@ -121,7 +53,6 @@ def register_model(card: ModelCard, files: Iterable[str | Path] = ()) -> ModelCa
     Raises:
         ZooError: the name is taken, reserved or malformed, or a file is not there.
     """
-    _read_builtin_cards()
     if not _NAME.fullmatch(card.name):
         raise ZooError(
             f"{card.name!r} is not a valid model name",
@@ -129,7 +60,7 @@ def register_model(card: ModelCard, files: Iterable[str | Path] = ()) -> ModelCa
         )
     if card.name in RESERVED:
         raise ZooError(f"{card.name!r} is no name for a model: it stands for something else", f"use my_{card.name}")
-    if card.name in _cards:
+    if card.name in registered_cards():
         raise ZooError(f"a model named {card.name!r} is already registered", "choose another name")
     paths = tuple(Path(file).resolve() for file in files)
     for path in paths:
@@ -138,28 +69,25 @@ def register_model(card: ModelCard, files: Iterable[str | Path] = ()) -> ModelCa
                 f"{card.name}: no such file: {path}", 'name one beside the module: Path(__file__).with_name("NAME")'
             )
     card = replace(card, files=paths)
-    _cards[card.name] = card
+    _registered[card.name] = card
     return card
 
 
+@cache
+def _shipped_cards() -> dict[str, ModelCard]:
+    """The cards of the zoo's own models, by name: the `CARDS` of every module of `zoo.cards`."""
+    modules = (importlib.import_module(info.name) for info in pkgutil.iter_modules(zoo.cards.__path__, "zoo.cards."))
+    return {card.name: card for module in modules for card in module.CARDS}
+
+
 def registered_cards() -> dict[str, ModelCard]:
-    """The cards of all registered models, by name."""
-    _read_builtin_cards()
-    return dict(_cards)
-
-
-def register_variants(
-    rows: Mapping[str, tuple[str, Mapping[str, Any]]], *, arguments: Mapping[str, Any], **card: Any
-) -> None:
-    """Register models of one card but for name, summary, and arguments on top of those in common."""
-    for name, (summary, own) in rows.items():
-        register_model(ModelCard(name=name, summary=summary, arguments={**arguments, **own}, **card))
+    """The cards of all models, by name: the zoo's own, then those of plug-ins."""
+    return {**_shipped_cards(), **_registered}
 
 
 def list_models(pattern: str = "*") -> list[str]:
     """Names that match a shell pattern, sorted; `expansionnet*` finds variants too, since * also matches a slash."""
-    _read_builtin_cards()
-    return sorted(name for name in _cards if fnmatch.fnmatchcase(name, pattern))
+    return sorted(name for name in registered_cards() if fnmatch.fnmatchcase(name, pattern))
 
 
 def select_models(pattern: str) -> list[str]:
@@ -176,16 +104,15 @@ def select_models(pattern: str) -> list[str]:
 
 def model_card(name: str) -> ModelCard:
     """The card of one model; raises ZooError with similar names if it is unknown."""
-    _read_builtin_cards()
-    if name not in _cards:
-        raise ZooError(f"there is no model named {name!r}", _nearest(name, _cards) or "`bench models` lists them all")
-    return _cards[name]
+    cards = registered_cards()
+    if name not in cards:
+        raise ZooError(f"there is no model named {name!r}", _nearest(name, cards) or "`bench models` lists them all")
+    return cards[name]
 
 
 def is_shipped(name: str) -> bool:
     """Whether a model is the zoo's own, which its tests hold to the laws of the interface; no plug-in's."""
-    _read_builtin_cards()
-    return name in _shipped
+    return name in _shipped_cards()
 
 
 def create_model(name: str, *, vocab_size: int, visual_dim: int, **overrides: Any) -> Captioner:
@@ -264,19 +191,6 @@ def _load_entry(card: ModelCard) -> Callable[..., Captioner]:
     except (ImportError, AttributeError) as error:
         raise ZooError(f"the entry {card.entry!r} of model {card.name!r} cannot be loaded: {error}") from error
     return constructor
-
-
-def _read_builtin_cards() -> None:
-    """Import every module of `zoo.presets` once; they call `register_model`, which must not recurse here."""
-    global _builtin, _shipped
-    if _builtin != "unread":
-        return
-    _builtin = "reading"
-    import zoo.presets
-
-    for module in pkgutil.iter_modules(zoo.presets.__path__, "zoo.presets."):
-        importlib.import_module(module.name)
-    _builtin, _shipped = "read", frozenset(_cards)
 
 
 def _nearest(word: str, words: Iterable[str]) -> str | None:

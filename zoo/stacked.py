@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.captioner import Captioner, DecodingState, Memory, VisualSpec
-from zoo.layers.attention import MultiHeadAttention, SelfAttention, barrier, joined, split_heads
+from zoo.layers.attention import MultiHeadAttention, SelfAttention, joined, mask_to_bias, split_heads
 from zoo.layers.cache import for_layers, of_layer, together
 from zoo.layers.embedding import FixedPositions, TokenEmbedding, sinusoids
 from zoo.layers.expansion import DynamicExpansion
@@ -58,16 +58,16 @@ class StackedCaptioner(Captioner):
     def decode(self, memory: Memory, tokens: Tensor) -> Tensor:
         """See `Captioner.decode`. Padding is at the end, where the causal mixers hide it."""
         x = self.embedding(tokens)
-        barred, projected = self._look(memory)
+        attention_bias, projected = self._look(memory)
         outputs = []
         for layer, (keys, values) in zip(self._layers(), projected, strict=True):
-            x = layer(x, keys, values, barred)
+            x = layer(x, keys, values, attention_bias)
             outputs.append(x)
         return self.predict(outputs)
 
     def start(self, memory: Memory) -> DecodingState:
-        barred, projected = self._look(memory)
-        images = {"barrier": barred}
+        attention_bias, projected = self._look(memory)
+        images = {"attention_bias": attention_bias}
         shared = {"places": self.embedding.rows()}  # those of positions to come
         for index, (layer, (keys, values)) in enumerate(zip(self._layers(), projected, strict=True)):
             images[f"{index}.keys"], images[f"{index}.values"] = keys, values
@@ -92,7 +92,9 @@ class StackedCaptioner(Captioner):
             keys, values = images[prefix + "keys"], images[prefix + "values"]
             projection = tuple(shared[prefix + name] for name in _PARTS if prefix + name in shared)
             x = self.enter_layer(index, x, images)
-            x, cache = layer.step(x, keys, values, images["barrier"], of_layer(caches, index) | others, projection)
+            x, cache = layer.step(
+                x, keys, values, images["attention_bias"], of_layer(caches, index) | others, projection
+            )
             after.append(cache)
             outputs.append(x)
         shared = {**shared, "places": shared["places"][1:]}
@@ -118,18 +120,18 @@ class StackedCaptioner(Captioner):
         return attention_mixers(self.get_submodule("encoder_layers")) if hasattr(self, "encoder_layers") else ()
 
     def _look(self, memory: Memory) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
-        """The barrier of the visual tokens, and every layer's keys and values of them."""
+        """The attention bias of the visual tokens, and every layer's keys and values of them."""
         attentions = [layer.cross_attention for layer in self._layers()]
         if torch.is_grad_enabled() and all(type(each) is MultiHeadAttention for each in attentions):
             projection = joined(*(each.key for each in attentions), *(each.value for each in attentions))
             heads = len(attentions) * attentions[0].n_heads
             every = [split_heads(half, heads) for half in F.linear(memory.features, *projection).chunk(2, -1)]
-            barred, [every_key] = barrier(memory.mask, every[:1])
+            attention_bias, [every_key] = mask_to_bias(memory.mask, every[:1])
             halves = (part.chunk(len(attentions), 1) for part in (every_key, every[1]))
-            return barred, list(zip(*halves, strict=True))
+            return attention_bias, list(zip(*halves, strict=True))
         projected = [each.project(memory.features) for each in attentions]
-        barred, keys = barrier(memory.mask, [keys for keys, _ in projected])
-        return barred, list(zip(keys, (values for _, values in projected), strict=True))
+        attention_bias, keys = mask_to_bias(memory.mask, [keys for keys, _ in projected])
+        return attention_bias, list(zip(keys, (values for _, values in projected), strict=True))
 
     def _mixer(self) -> SelfAttention | DynamicExpansion:
         """That of the first layer; the others are like it."""

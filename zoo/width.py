@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from zoo.captioner import HasBackbone
+from zoo.card import ModelCard
 from zoo.errors import ZooError
-from zoo.registry import ModelCard, create_model, default_arguments, model_card
+from zoo.registry import create_model, default_arguments, model_card
 
 TOLERANCE = 0.02
 _IN_PROPORTION = ("d_ff", "d_embedding", "d_word", "d_attention")

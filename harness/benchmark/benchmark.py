@@ -12,7 +12,7 @@ import torch
 
 from harness.benchmark.costs import BASE_BYTES, time_deferred
 from harness.benchmark.execute import LOCK, Ended, execute_run, mark_interrupted
-from harness.benchmark.plan import Benchmark, check_rows, plan, resolve
+from harness.benchmark.plan import Benchmark, check_rows, choose_jobs, plan, resolve
 from harness.benchmark.reuse import reuse_finished_runs
 from harness.benchmark.saved_model import is_saved
 from harness.benchmark.scoring import add_facts, add_more_metrics, more_evaluator
@@ -56,6 +56,8 @@ def run_benchmark(
             specs = plan(benchmark, resolved, context, reporter, store)
             store.record_dataset(context.data.record(context.signature["data"]))
             specs, notes = reuse_finished_runs(specs, store, accept=benchmark.reuses_other_code, rerun=rerun)
+            finished = [spec.key for spec in specs if not rerun and store.status(spec.key) == "finished"]
+            specs = choose_jobs(executor, specs, context, finished)
         for note in notes:
             reporter.note(note)
         _refuse_missing_members(specs, services)
@@ -67,7 +69,6 @@ def run_benchmark(
         jobs = config_of(specs[0]).execution.jobs
         titles = _titles(specs)
         kinds = {spec.key: spec.kind for spec in specs}
-        finished = [key for key in titles if not rerun and store.status(key) == "finished"]
         pending = [key for key in titles if key not in finished and kinds[key] != "ensemble"]
         ensembles = [key for key in titles if key not in finished and kinds[key] == "ensemble"]
         ended = {key: execute_run(key, workspace) for key in finished}
@@ -107,10 +108,11 @@ def run_benchmark(
 
 
 def _report_failure(titles: dict[str, str], services: Services, key: str, future: Future[Ended]) -> None:
-    """Store and say why a run has no end of its own, as where its process died."""
+    """Store a failure that a run could not store itself, as where its process died, unless another command has it."""
     error = None if future.cancelled() else future.exception()
     if isinstance(error, CallError):
-        services.store.fail(key, error.error_class, error.reason, "")
+        if not is_locked(services.workspace.run_folder(key) / LOCK):
+            services.store.fail(key, error.error_class, error.reason, "")
         services.reporter.note(f"{titles[key]}: failed: {error}", style="red")
 
 

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from harness.benchmark.saved_model import SavedModel
 from harness.config.features import FeatureConfig, GraphConfig, RegionSourceName
-from harness.data.backbones.backbone import Backbone, open_backbone
+from harness.data.backbones.backbone import Backbone
+from harness.data.backbones.opening import open_backbone
 from harness.data.batches import VisualSource
 from harness.data.dataset import Dataset, Sample
 from harness.data.feature_cache import extract_features
@@ -30,7 +31,7 @@ from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
 from results.records import AttentionRecord
 from zoo.captioner import VisualSpec
-from zoo.registry import GraphKind
+from zoo.kinds import GraphKind
 
 
 @dataclass(frozen=True, slots=True)

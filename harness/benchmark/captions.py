@@ -23,7 +23,6 @@ from harness.data.formats.look import odd_captions, without_shared_words
 from harness.data.formats.match import MatchOptions
 from harness.data.formats.predictions import POSITIONS, check_predictions, read_predictions, scores_by_image
 from harness.data.formats.references import References
-from harness.metrics.contract import METRICS
 from harness.metrics.evaluator import Evaluator
 from harness.utils.errors import BenchError
 from harness.utils.files import absolute, expanded, require_file
@@ -32,6 +31,7 @@ from harness.utils.json_io import read_file
 from harness.utils.progress import Reporter
 from harness.utils.yaml_value import Loader
 from results.files import read_text
+from results.metrics import base_name, metric_names
 from results.records import Outcome, Quantity
 
 CARD: Final = ".card.yaml"
@@ -113,7 +113,7 @@ class CaptionsFile:
         BenchError where a file of scores cannot be read.
         """
         files = {name: scores_file(self.path, file) for name, file in self.card.scores.items()}
-        if own := [name for name in files if name.partition(" (")[0] in METRICS]:
+        if own := [name for name in files if base_name(name) in metric_names()]:
             raise BenchError(f"the card of {self.path}: {own[0]} is computed here", "take it out of the card's scores")
         located: RunFiles = common["files"]
         return CaptionsRun(

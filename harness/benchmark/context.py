@@ -13,15 +13,17 @@ from harness.config.execution import ExecutionConfig
 from harness.config.features import FeatureConfig
 from harness.config.preset import Decoding, Preset
 from harness.config.run import Conditions, MadeFrom
-from harness.data.backbones.backbone import Backbone, open_backbone
+from harness.data.backbones.backbone import Backbone
+from harness.data.backbones.opening import open_backbone
 from harness.data.batches import VisualSource
 from harness.data.convert import working_rule
-from harness.data.dataset import Dataset, Sample, open_dataset
+from harness.data.dataset import Dataset, Sample
 from harness.data.feature_cache import Spread
 from harness.data.features import NullSource
 from harness.data.formats.look import cut_references, refuse_unspaced
 from harness.data.graph_source import ImageGraphs, WithGraph, number_graphs, prepare_graphs
 from harness.data.graphs import SentenceGraphs
+from harness.data.opening import open_dataset
 from harness.data.pixels import PixelSource, Preprocessing
 from harness.data.prepare_features import (
     TRAINING_SPLITS,
@@ -42,7 +44,7 @@ from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
 from results.records import DatasetRecord, ImageRecord
 from zoo.captioner import VisualSpec
-from zoo.registry import GraphKind, VisualKind
+from zoo.kinds import GraphKind, VisualKind
 
 _FEW_TO_VALIDATE = 20
 

@@ -19,26 +19,39 @@ from typing import Final, Literal
 import torch
 from rich.console import Console
 
+from harness.benchmark.captions import score_captions
 from harness.benchmark.context import RunContext
+from harness.benchmark.costs import weights_folder
 from harness.benchmark.plan_runs import describe
 from harness.benchmark.reuse import check_versions
-from harness.benchmark.run import run
+from harness.benchmark.run import RunTools, evaluate_ensemble, evaluate_run, run_hub, score_reference, train_run
 from harness.benchmark.run_reporter import RunReporter
 from harness.benchmark.scoring import add_missing_scores
 from harness.benchmark.services import Services, services_of
-from harness.benchmark.train import BEGINNING
-from harness.config.run import RunConfig, config_of
+from harness.config.run import (
+    CaptionsRun,
+    EnsembleRun,
+    HubRun,
+    PretrainedRun,
+    ReferenceRun,
+    RunConfig,
+    StoredRun,
+    TrainedRun,
+    config_of,
+)
 from harness.data.hub import WeightsMissing
 from harness.executors import CallError
 from harness.key import check_plugins, run_key, training_reads
+from harness.measure.environment import describe_state
 from harness.metrics.contract import METRICS
 from harness.metrics.spice import find_spice
 from harness.training.checkpoint import last_checkpoint, read_position
 from harness.training.distributed import other_ranks
-from harness.training.finished_stages import FinishedStages
+from harness.training.finished_stages import BEGINNING, FinishedStages
 from harness.training.launch import is_launched
 from harness.training.trackers import RunLog
 from harness.training.trainer import CHECKPOINTS
+from harness.utils.atomic import write_text
 from harness.utils.errors import INTERRUPTED, BenchError, wants_traceback
 from harness.utils.files import shortened
 from harness.utils.plugins import contain_exits, place_in_plugin
@@ -52,6 +65,8 @@ from results.store.rescoring import missing_metrics
 
 LOG_TAIL_LINES = 40
 LOCK, LOG = "lock", "log.txt"
+RERUN_BY = "rerun_by.txt"
+"""In the folder of a run that is trained anew: the job of Slurm that does so, where it is one."""
 Ended = Literal["finished", "reused", "failed", "skipped", "busy"]
 _SEEN_WHILE_TRAINING: Final = frozenset(
     {"train_beside", "train_peak_memory_host", "train_peak_memory_device", "train_peak_memory_reserved"}
@@ -99,28 +114,42 @@ def execute_run(key: str, workspace: Workspace, rerun: bool = False, wait: bool 
             return "busy"
         spec = services.store.spec(key)
         if not rerun and services.store.status(key) == "finished":
-            reporter.log(f"  {spec.model}: re-used, finished before{_add_what_is_missing(spec, services)}")
+            try:
+                added = _add_what_is_missing(spec, services)
+            except Exception as error:  # the other runs go on
+                added = f"; not scored again: {error}"
+            reporter.log(f"  {spec.model}: re-used, finished before{added}")
             return "reused"
         config = config_of(spec)
         services.load(config.execution.plugins)
-        if rerun and not int(os.environ.get("SLURM_RESTART_COUNT") or 0):  # a requeued job goes on
+        if rerun and not _is_requeued(folder):
             shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
             (folder / BEGINNING).unlink(missing_ok=True)
+            write_text(folder / RERUN_BY, os.environ.get("SLURM_JOB_ID", ""))
         started = time.monotonic()
-        devices = config.execution.devices
+        devices = config.execution.devices if config.kind == "trained" else 1
         with nullcontext() if devices == 1 or is_launched() else other_ranks(devices):
-            ended = _execute(spec, config, services, rerun=rerun)
+            ended = _run_and_store(spec, config, services, rerun=rerun)
+        (folder / RERUN_BY).unlink(missing_ok=True)
         if ended == "finished":
             reporter.log(f"  done in {describe_seconds(time.monotonic() - started)}")
         return ended
 
 
-def _execute(spec: RunSpec, config: RunConfig, services: Services, *, rerun: bool) -> Ended:
+def _is_requeued(folder: Path) -> bool:
+    """Whether this is a job of Slurm that began to train the run anew before it was requeued: it goes on."""
+    if not int(os.environ.get("SLURM_RESTART_COUNT") or 0) or not (folder / RERUN_BY).is_file():
+        return False
+    return (folder / RERUN_BY).read_text(encoding="utf-8") == os.environ.get("SLURM_JOB_ID", "")
+
+
+def _run_and_store(spec: RunSpec, config: RunConfig, services: Services, *, rerun: bool) -> Ended:
     """Execute a run that this process has locked; it ends as a row of the store."""
     store, workspace = services.store, services.workspace
     reporter = RunReporter(services.reporter, store, spec.key)
     device = torch.device(config.execution.device)
-    environment = {**services.environment(device), "plugins": dict(config.execution.digests)}
+    environment = {**services.environment(device), "state": describe_state(device)}
+    environment["plugins"] = dict(config.execution.digests)
     store.begin(spec.key, environment, spec.code)
     try:
         with contain_exits():
@@ -139,18 +168,30 @@ def _execute(spec: RunSpec, config: RunConfig, services: Services, *, rerun: boo
                     log.on_epoch(epoch)
 
                 if not rerun:
-                    _discard_training_ahead(spec.key, services)
+                    _discard_checkpoints_without_epochs(spec.key, services)
                 machine = machine_of(environment, "trained")
-                outcome = run(
-                    spec.key,
-                    config,
-                    context,
-                    services,
+                tools = RunTools(
+                    folder=weights_folder(spec.key, config, workspace),
+                    store=store,
+                    evaluator=services.evaluator,
+                    reporter=reporter,
                     on_epoch=record,
                     on_step=log.on_step,
-                    reporter=reporter,
-                    kept=_kept_stages(spec, config, services, context, machine, take=not rerun),
+                    stages=_finished_stages(spec, config, services, context, machine, take=not rerun),
                 )
+                match config:
+                    case TrainedRun():
+                        outcome = train_run(config, context, tools)
+                    case PretrainedRun() | StoredRun():
+                        outcome = evaluate_run(config, context, tools)
+                    case EnsembleRun():
+                        outcome = evaluate_ensemble(config, context, tools)
+                    case HubRun():
+                        outcome = run_hub(config, context, tools)
+                    case CaptionsRun():
+                        outcome = score_captions(config, context.data, services.evaluator)
+                    case ReferenceRun():
+                        outcome = score_reference(config.model, context.data, services.evaluator)
                 outcome = _costs_with_beginning(outcome, workspace.run_folder(spec.key) / BEGINNING, machine)
                 outcome = replace(outcome, environment=environment | outcome.environment)
                 log.finish(outcome)
@@ -185,7 +226,7 @@ def _refuse_other_key(spec: RunSpec, config: RunConfig, context: RunContext, wor
     An ensemble is what its members are.
     """
     folder = config.files.checkpoint
-    if folder is not None and not folder.is_dir():  # missing weights their run tells
+    if folder is not None and not folder.is_dir():  # the run itself is skipped then
         return
     if config.kind == "ensemble":
         if context.data.fields.data != spec.dataset:
@@ -226,8 +267,8 @@ def _add_what_is_missing(spec: RunSpec, services: Services) -> str:
     return "".join(f"; {metric}: {reason or 'scored now'}" for metric, reason in reasons.items())
 
 
-def _discard_training_ahead(key: str, services: Services) -> None:
-    """Remove checkpoints of epochs that the database does not have: they tell how training ended."""
+def _discard_checkpoints_without_epochs(key: str, services: Services) -> None:
+    """Remove checkpoints that are ahead of the stored epochs, which reports need to say how training ended."""
     folder = services.workspace.run_folder(key)
     if (checkpoint := last_checkpoint(folder / CHECKPOINTS)) is None:
         return
@@ -238,7 +279,7 @@ def _discard_training_ahead(key: str, services: Services) -> None:
     shutil.rmtree(folder / CHECKPOINTS)
 
 
-def _kept_stages(
+def _finished_stages(
     spec: RunSpec, config: RunConfig, services: Services, context: RunContext, machine: str, *, take: bool
 ) -> FinishedStages | None:
     """The finished stages of the workspace that a run may begin with; None of a run that is not trained."""
@@ -298,23 +339,34 @@ def execute_planned(keys: Sequence[str] | None, services: Services) -> dict[str,
     left = list(store.keys({"planned", "running"}) if keys is None else keys)
     specs = {key: store.spec(key) for key in left}
     configs = {key: config_of(spec) for key, spec in specs.items() if spec.config is not None}
-    members = {key: config.members for key, config in configs.items() if config.kind == "ensemble"}
     # First those without plug-ins: what one run loads stays loaded, and runs that were planned without it refuse that.
-    left.sort(key=lambda key: (len(members.get(key, ())), key in configs and len(configs[key].execution.plugins)))
+    left.sort(key=lambda key: len(configs[key].execution.plugins) if key in configs else 0)
+    ensembles = {key: config.members for key, config in configs.items() if config.kind == "ensemble"}
+    runs = [key for key in left if key not in ensembles]
     for wait in (False, True):  # those that another process executes come last
-        for key in left:
+        for key in runs:
             is_planned = keys is not None or store.status(key) in {"planned", "running"}
-            if not is_planned or ended.get(key, "busy") != "busy":
-                continue
-            try:
-                waits = partial(services.reporter.note, f"  {key}: another process trains a member; waiting")
-                for lock in (workspace.run_folder(member) / LOCK for member in members.get(key, ())):
-                    with locked(lock, waits) if is_locked(lock) else nullcontext():
-                        pass
-                ended[key] = execute_run(key, workspace, wait=wait)
-            except Exception as error:  # before the run itself; the others go on
-                failure = CallError.of(error)
-                store.fail(key, failure.error_class, failure.reason, "")
-                services.reporter.note(f"  {key}: failed: {failure}", style="red")
-                ended[key] = "failed"
+            if is_planned and ended.get(key, "busy") == "busy":
+                ended[key] = _execute_or_fail(key, services, wait)
+    for key, members in ensembles.items():  # when the members that are planned here have ended
+        for member in members:
+            lock = workspace.run_folder(member) / LOCK
+            if is_locked(lock):
+                with locked(
+                    lock, partial(services.reporter.note, f"  {key}: another process trains a member; waiting")
+                ):
+                    pass
+        if keys is not None or store.status(key) in {"planned", "running"}:
+            ended[key] = _execute_or_fail(key, services, wait=True)
     return {key: how for key, how in ended.items() if how != "busy"}
+
+
+def _execute_or_fail(key: str, services: Services, wait: bool) -> Ended:
+    """Execute a planned run; an error before the run itself becomes its row too, so that the others go on."""
+    try:
+        return execute_run(key, services.workspace, wait=wait)
+    except Exception as error:
+        failure = CallError.of(error)
+        services.store.fail(key, failure.error_class, failure.reason, "")
+        services.reporter.note(f"  {key}: failed: {failure}", style="red")
+        return "failed"

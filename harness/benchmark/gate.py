@@ -21,10 +21,10 @@ from torch import Tensor
 
 import harness
 from harness.benchmark.context import RunContext, open_context
+from harness.benchmark.models import build_model, check_captioner, model_arguments
 from harness.benchmark.rows import RequestedModel, graph_kinds, resolve_models
-from harness.benchmark.run import build_model, hold_to_laws, model_arguments
 from harness.benchmark.scoring import score_people, score_split
-from harness.benchmark.train import fit
+from harness.benchmark.train import train_model
 from harness.config.features import FeatureConfig
 from harness.config.load import load_preset
 from harness.config.preset import Preset
@@ -110,7 +110,7 @@ class Gate:
         sizes, backbone = self.context.sizes, self.context.data.backbone
         arguments = model_arguments(model, self.preset.model_arguments(model, **sizes), backbone)
         built = build_model(model, arguments, backbone=backbone, **sizes)
-        hold_to_laws(model, built, self.context)
+        check_captioner(model, built, self.context)
         return built
 
     def under(self, *stages: Stage) -> RunContext:
@@ -125,7 +125,9 @@ def train_weights(gate: Gate, folder: Path, reporter: Reporter) -> None:
         reporter.note(f"{model.name}: training the weights that it will caption with")
         trained = gate.build(model.name)
         with tempfile.TemporaryDirectory() as scratch:
-            fit(trained, SEED, gate.under(gate.preset.schedule.stages[0]), Path(scratch), lambda _: None, silent())
+            train_model(
+                trained, SEED, gate.under(gate.preset.schedule.stages[0]), Path(scratch), lambda _: None, silent()
+            )
         halves = {
             name: (value.half() if value.is_floating_point() else value).contiguous()
             for name, value in trained.state_dict().items()
@@ -185,7 +187,7 @@ def _settings(gate: Gate) -> Series:
     }
     for model in gate.models:
         settings[model.name] = built_with(model.name, gate.preset.model_arguments(model.name, **gate.context.sizes))
-    likely = ("harness/config/", "zoo/presets/")
+    likely = ("harness/config/", "zoo/cards/")
     return series("settings", "", "settings", "setting", dict(_leaves(settings, "")), likely)
 
 
@@ -345,7 +347,7 @@ class _Recorder:
                 raise _EnoughError
 
         with tempfile.TemporaryDirectory() as scratch, suppress(_EnoughError):
-            fit(model, SEED, self.gate.under(stage), Path(scratch), lambda _: None, silent(), on_step)
+            train_model(model, SEED, self.gate.under(stage), Path(scratch), lambda _: None, silent(), on_step=on_step)
         likely = {
             "learning rate": ("harness/config/", "harness/training/"),
             "weights": ("harness/training/optimisers.py", "harness/training/", *self.model_sources),

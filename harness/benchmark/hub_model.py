@@ -33,7 +33,7 @@ from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
 from results.files import read_model
 from zoo import Pretraining, list_models, model_card
-from zoo.registry import NOT_DOCUMENTED
+from zoo.card import NOT_DOCUMENTED
 
 if TYPE_CHECKING:
     from harness.inference.hub_captioner import HubCaptioner  # transformers, which other rows do without

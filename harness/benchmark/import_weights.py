@@ -7,15 +7,15 @@ from typing import Any
 
 from torch import Tensor
 
-from harness.benchmark.saved_model import VOCABULARY, WEIGHTS, SavedModel
+from harness.benchmark.saved_model import VOCABULARY, SavedModel
 from harness.config.features import FeatureConfig
 from harness.config.limits import MAX_TOKENS
 from harness.config.preset import Decoding
-from harness.data.backbones.backbone import open_backbone
+from harness.data.backbones.opening import open_backbone
 from harness.data.images import ImagePreprocessing, Interpolation
 from harness.data.regions.opening import check_exists, needs_backbone
 from harness.data.vocabulary import Vocabulary
-from harness.training.checkpoint import save_weights
+from harness.training.checkpoint import WEIGHTS, save_weights
 from harness.utils.errors import BenchError
 from harness.utils.files import require_file
 from harness.utils.hashing import digest, sha256_of

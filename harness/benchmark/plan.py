@@ -1,7 +1,7 @@
 """From what the user asked for to planned runs: one for every model and seed, with all that it is executed by."""
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -153,7 +153,7 @@ def plan(
 
     Members of ensembles are finished runs of the store, if it has any that the benchmark accepts.
     """
-    experiment, executor = benchmark.experiment, benchmark.executor
+    experiment = benchmark.experiment
     trained = {model.name: model for row in resolved.models for model in row.models if model.kind == "trained"}
     tuned = None
     if trained:
@@ -179,9 +179,18 @@ def plan(
         else:
             models.append(model)
     planner = Planner(resolved.conditions, context, benchmark.workspace, tuned, reuse)
-    specs = planner.plan(models, benchmark.seeds, first_seed=experiment.first_seed, budgets=experiment.budgets)
-    configs = [config_of(spec) for spec in specs]
-    devices = resolved.conditions.execution.devices
+    return planner.plan(models, benchmark.seeds, first_seed=experiment.first_seed, budgets=experiment.budgets)
+
+
+def choose_jobs(
+    executor: Executor, specs: Sequence[RunSpec], context: RunContext, finished: Collection[str] = ()
+) -> list[RunSpec]:
+    """The runs with how many of them are executed at a time; those that are `finished` take no place.
+
+    Afterwards the executor can be given calls.
+    """
+    configs = [config_of(spec) for spec in specs if spec.key not in finished and spec.kind != "ensemble"]
+    devices = context.execution.config.devices
     count = sum(config.kind != "reference" for config in configs)
     memory = partial(memory_bytes, configs, context)
     jobs = executor.slots(count, context.execution.device, devices, lambda: devices * memory())

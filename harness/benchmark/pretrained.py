@@ -15,8 +15,8 @@ from harness.utils.errors import BenchError
 from harness.utils.files import absolute, expanded
 from harness.utils.hashing import digest
 from zoo import Captioner, Pretraining, create_model, model_card
+from zoo.card import NOT_DOCUMENTED
 from zoo.errors import first_line
-from zoo.registry import NOT_DOCUMENTED
 
 WEIGHTS_FILES = ("config.json", "*.safetensors", "*.json", "*.txt")
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from harness.benchmark.context import looking, open_context, open_inputs
-from harness.benchmark.plan import Benchmark, Resolved, check_rows, plan
+from harness.benchmark.plan import Benchmark, Resolved, check_rows, choose_jobs, plan
 from harness.benchmark.reuse import reuse_finished_runs
 from harness.benchmark.signature import training_fields
-from harness.data.backbones.backbone import open_backbone
+from harness.data.backbones.opening import open_backbone
 from harness.data.dataset import SCENES
 from harness.data.graph_source import check_source
 from harness.data.known_sizes import KNOWN_SIZES
@@ -127,7 +127,8 @@ def _look(benchmark: Benchmark, resolved: Resolved, reporter: Reporter) -> Previ
         store = None
         if _has_results(workspace):
             store = stack.enter_context(Store(workspace.database, read_only=True))
-        return replace(planned, specs=plan(benchmark, resolved, context, reporter, store), record=record)
+        specs = plan(benchmark, resolved, context, reporter, store)
+        return replace(planned, specs=choose_jobs(benchmark.executor, specs, context), record=record)
 
 
 def _has_results(place: Workspace) -> bool:

@@ -61,9 +61,13 @@ def _what_is_run(spec: RunSpec) -> object:
     return spec.model, spec.role, spec.seed, spec.dataset
 
 
-def _identity(spec: RunSpec) -> str:
-    """All that a run's scores depend on but its code."""
-    return canonical_json(identity(config_of(spec), spec.signature))
+def _identity(spec: RunSpec) -> str | None:
+    """All that a run's scores depend on but its code; None of a row whose configuration this release cannot read."""
+    try:
+        config = config_of(spec)
+    except BenchError:
+        return None
+    return canonical_json(identity(config, spec.signature))
 
 
 def check_versions(key: str, store: Store, environment: Mapping[str, Any]) -> None:

@@ -18,7 +18,7 @@ from harness.utils.files import shortened
 from harness.utils.workspace import Workspace
 from results.records import RunKind
 from zoo import model_card
-from zoo.registry import GraphKind, VisualKind
+from zoo.kinds import GraphKind, VisualKind
 
 _LONGEST = 200
 _ENSEMBLES = "write ensemble:MODEL:SEEDS for so many seeds of it, or ensemble:A+B"

@@ -20,7 +20,7 @@ from harness.data.regions.opening import needs_backbone
 from harness.data.vocabularies import load_vocabulary
 from harness.data.vocabulary import Vocabulary
 from harness.key import key_name
-from harness.training.checkpoint import is_whole, load_weights
+from harness.training.checkpoint import WEIGHTS, is_whole, load_weights
 from harness.utils.atomic import write_text
 from harness.utils.errors import BenchError
 from harness.utils.files import shortened
@@ -32,7 +32,6 @@ from zoo.errors import first_line
 from zoo.weights.safety import no_larger_than
 
 FILE = "run.json"
-WEIGHTS = "best.safetensors"
 VOCABULARY = "vocabulary.json"
 AGAIN = "run it again: the same `bench run` command with --reuse none"
 

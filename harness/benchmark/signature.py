@@ -16,7 +16,7 @@ from harness.data.vocabulary import Vocabulary
 from harness.key import RESULTS_REVISION
 from harness.metrics.signature import EvaluationSettings, run_fields
 from harness.utils.hashing import digest
-from zoo.registry import NOT_DOCUMENTED, Pretraining
+from zoo.card import NOT_DOCUMENTED, Pretraining
 
 NOT_APPLICABLE = "none"
 

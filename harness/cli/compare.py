@@ -123,7 +123,7 @@ def _compare_pairs(
 
 def parse_limits(texts: Sequence[str]) -> dict[str, float]:
     """The limits of `--max-drop` by metric, in points."""
-    from results.published.scores import METRICS
+    from results.metrics import metric_names
 
     limits = {}
     for text in texts:
@@ -135,7 +135,7 @@ def parse_limits(texts: Sequence[str]) -> dict[str, float]:
         if not math.isfinite(points) or points < 0:
             hint = "write points of the metric times 100, for example CIDEr-D=0.5"
             raise BenchError(f"--max-drop {text!r} is not METRIC=POINTS", hint)
-        if metric not in METRICS:
-            raise BenchError(f"--max-drop {text!r}: there is no such metric", f"these are: {', '.join(METRICS)}")
+        if metric not in metric_names():
+            raise BenchError(f"--max-drop {text!r}: there is no such metric", f"these are: {', '.join(metric_names())}")
         limits[metric] = points
     return limits

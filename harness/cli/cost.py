@@ -163,7 +163,7 @@ def _format_answers(answers: Sequence[BenchmarkResult], form: TableFormat) -> st
 
 
 def _shown(value: float | None, factor: float = 1.0) -> str:
-    from reports.tables.numbers import significant
+    from reports.numbers import significant
 
     return "-" if value is None else significant(value * factor)
 

@@ -117,8 +117,9 @@ def download(
 
     COCO takes 20 GB, and 34 GB on the way. Flickr's pictures need a form, which the command names.
     """
-    from harness.data.download import PARTS, find_source
+    from harness.data.download import PARTS
     from harness.data.download import download as fetch_all
+    from harness.data.sources import find_source
     from harness.utils.files import expanded
     from harness.utils.progress import Reporter
 
@@ -175,7 +176,7 @@ def verify(
     Exit code 0: all are sound; 1: some are not, or have no box; 2: the data set itself cannot be opened.
     """
     from harness.config.features import graph_config, region_config
-    from harness.data.dataset import open_dataset
+    from harness.data.opening import open_dataset
     from harness.data.regions.opening import needs_backbone, open_source
     from harness.data.regions.regions import read_regions
     from harness.data.verify import find_bad_images, has_pictures
@@ -360,8 +361,8 @@ def features(
     with doing("Loading torch"):
         from harness.benchmark.plan import choose_device
         from harness.config.features import feature_config, region_config
-        from harness.data.backbones.backbone import open_backbone
-        from harness.data.dataset import open_dataset
+        from harness.data.backbones.opening import open_backbone
+        from harness.data.opening import open_dataset
         from harness.data.prepare_features import prepare_features, warn_of_preprocessing
     from harness.utils.progress import Reporter
 

@@ -302,12 +302,12 @@ def write_json(content: Mapping[str, Any], out: Path | None) -> None:
 
 def named_files(scores: Sequence[str] | None) -> dict[str, Path]:
     """The files of `--scores NAME=FILE`, by the names of their metrics."""
-    from harness.metrics.contract import METRICS
+    from results.metrics import base_name, metric_names
 
     files: dict[str, Path] = {}
     for option in scores or ():
         name, _, file = option.partition("=")
-        if not (name and file) or name in files or name.partition(" (")[0] in METRICS:
+        if not (name and file) or name in files or base_name(name) in metric_names():
             raise BenchError(f"--scores {option} names no further metric", "write --scores Polos=polos.json")
         files[name] = Path(file)
     return files

@@ -16,7 +16,7 @@ def print_scores(report: Report, references: References) -> None:
     """Scores times 100, as papers show them."""
     from harness.data.nocaps import describe_domains
     from harness.metrics.contract import OVERALL
-    from reports.tables.numbers import bounds, percent
+    from reports.numbers import bounds, percent
     from results.statistics.significance import RESAMPLES, SEED
 
     domains, overall = report.evaluation.domains, report.evaluation.scores[OVERALL]
@@ -50,21 +50,20 @@ def print_scores(report: Report, references: References) -> None:
 
 def print_more(measured: Measured) -> None:
     """A line a metric: its value with the interval, and which direction is better; then what it measures, or lacks."""
-    from reports.tables.numbers import bounds
-    from results.runs.more_metrics import BETTER, MORE_METRICS, base_name, depends_on, more_order
+    from reports.numbers import bounds
+    from results.metrics import BETTER, depends_on, more_metric_info, more_order
 
     rows, notes = [], []
     names_by_model: dict[str, list[str]] = {}
     for name in more_order(measured.values):
-        short_name = base_name(name)
-        quantity, metric = measured.values[name], MORE_METRICS[short_name]
-        show = _share if metric.share else _plain_number
+        quantity, metric = measured.values[name], more_metric_info(name)
+        show = _share if metric.number == "percent" else _plain_number
         value = "-" if quantity.value is None else show(quantity.value)
-        rows.append([short_name, BETTER[metric.better], value, bounds(quantity.low, quantity.high, show)])
-        notes.append(f"{name}: {quantity.reason}" if quantity.reason else f"{short_name}: {metric.meaning}")
+        rows.append([metric.name, BETTER[metric.better], value, bounds(quantity.low, quantity.high, show)])
+        notes.append(f"{name}: {quantity.reason}" if quantity.reason else f"{metric.name}: {metric.meaning}")
         model = depends_on(name)
         if model:
-            names_by_model.setdefault(model, []).append(short_name)
+            names_by_model.setdefault(model, []).append(metric.name)
     echo(format_table(["metric", "better", "value", "95 % interval"], rows, "table", texts=2))
     for model, names in names_by_model.items():
         notes.append(f"{', '.join(names)} by {model}")

@@ -140,8 +140,7 @@ def leaderboard(
 
     check_out(out, force=force, inputs=[Workspace(workspace, db).database])
     ranking = RankingOptions(margin, place_unfinished, same_machine)
-    usual = list(dict.fromkeys((metric, "interval", "place", *markup.DEFAULT)))
-    names = usual if columns is None else [name.strip() for name in columns.split(",")]
+    names = None if columns is None else [name.strip() for name in columns.split(",")]
     with open_results(workspace, db) as store, doing("Reading the results"):
         if format == "csv":
             text = markup.as_csv(Results(store).leaderboard(metric=metric, options=ranking))

@@ -34,7 +34,7 @@ def open_results(workspace: Path, db: str | None) -> Store:
 
 def open_split(data: str, images: Path | None, name: str, workspace: Workspace) -> Dataset:
     """The pictures of a data set's split, which lie on this machine."""
-    from harness.data.dataset import open_dataset
+    from harness.data.opening import open_dataset
     from harness.data.verify import require_pictures
 
     dataset = open_dataset(data, cache_dir=workspace.cache, images=images)
@@ -80,7 +80,8 @@ def optional_preset(preset: str | None, change: list[str] | None) -> Preset | No
 def chosen_features(experiment: Experiment, preset: Preset) -> FeatureConfig:
     """The features that models are trained on: the experiment's, or on the embedded data the preset's."""
     from harness.config.features import FeatureConfig
-    from harness.data.dataset import SCENES, check_dataset
+    from harness.data.dataset import SCENES
+    from harness.data.opening import check_dataset
     from harness.data.regions.opening import needs_backbone
 
     data, features = experiment.data, experiment.features

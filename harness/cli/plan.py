@@ -329,7 +329,7 @@ def _images_to_test(experiment: Experiment) -> tuple[str, int]:
 
 
 def _open_data(experiment: Experiment) -> Dataset:
-    from harness.data.dataset import open_dataset
+    from harness.data.opening import open_dataset
 
     cache = Workspace(experiment.workspace, experiment.db).cache
     with doing(f"Reading {experiment.data.annotations}"):

@@ -30,11 +30,11 @@ _LAST_LINES: Final = 3
 
 def compare_with_commit(commit: str, request: Request, seeds: int, metrics: Sequence[str]) -> Findings:
     """Train the models of a request by `commit` and by the files as they are, and compare these metrics."""
-    from harness.metrics.contract import METRICS
     from reports.text import commits
+    from results.metrics import metric_names
 
-    if unknown := [metric for metric in metrics if metric not in METRICS]:
-        raise BenchError(f"--metrics {unknown[0]}: there is no such metric", f"these are: {', '.join(METRICS)}")
+    if unknown := [metric for metric in metrics if metric not in metric_names()]:
+        raise BenchError(f"--metrics {unknown[0]}: there is no such metric", f"these are: {', '.join(metric_names())}")
     if fixed := next((name for name in request.plugins if Path(name).is_absolute()), None):
         raise BenchError(f"--plugin {fixed} is the same file for every commit", "write its path in the repository")
     repository = Path(git("rev-parse", "--show-toplevel")).resolve()

@@ -50,8 +50,31 @@ def _text(kind: str, name: str) -> str:
     return (_HERE / kind / f"{name}.yaml").read_text(encoding="utf-8")
 
 
+def _content(kind: str, name: str) -> dict[str, Any]:
+    """The settings of a file that ships; one that `extends` another has those of the other where it says nothing."""
+    content: dict[str, Any] = load_shipped(_text(kind, name))
+    base = content.pop("extends", None)
+    return content if base is None else _extended(_content(kind, base), content)
+
+
+def _extended(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings with changes; null takes a setting away, and a stage changes the one of its name."""
+    settings = dict(base)
+    for name, value in changes.items():
+        if value is None:
+            settings.pop(name, None)
+        elif isinstance(value, Mapping) and isinstance(base.get(name), Mapping):
+            settings[name] = _extended(base[name], value)
+        elif name == "stages" and "stages" in base and isinstance(value[0], Mapping):
+            stages = {stage["name"]: stage for stage in base["stages"]}
+            settings[name] = [_extended(stages.get(stage["name"], {}), stage) for stage in value]
+        else:
+            settings[name] = value
+    return settings
+
+
 def _schedule(name: str) -> dict[str, Any]:
-    return {"name": name, **load_shipped(_text("schedules", name))}
+    return {"name": name, **_content("schedules", name)}
 
 
 def load_schedule(name: str) -> Schedule:
@@ -75,7 +98,7 @@ def load_preset(name: str, overrides: tuple[str, ...] = (), changes: Mapping[str
     """
     if name not in PRESETS:
         raise BenchError(f"unknown preset {name!r} (--preset)", _did_you_mean(name, PRESETS))
-    content = load_shipped(_text("presets", name))
+    content = _content("presets", name)
     content["schedule"] = _schedule(content["schedule"])
     _keep_stages(content)
     content["name"] = name

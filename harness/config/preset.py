@@ -210,13 +210,9 @@ class Preset(Strict):
     def check_model(self, model: str) -> None:
         """Refuse a model that the preset is not for; BenchError where the preset is a recipe for other models."""
         if self.recipe is not None and not self.recipe.covers(model):
-            from harness.config.load import PRESETS, load_preset  # which read presets by this file
-
-            recipes = ((name, load_preset(name).recipe) for name in PRESETS)
-            own = [f"--preset {name}" for name, recipe in recipes if recipe is not None and recipe.covers(model)]
             raise BenchError(
                 f"the preset {self.name!r} is a paper's recipe for other models than {model}",
-                f"type --models '{','.join(self.recipe.models)}', or {' or '.join(own) or 'leave --preset out'}",
+                f"type --models '{','.join(self.recipe.models)}', or another --preset: `bench schedules` lists them",
             )
 
     def check_backbone(self, backbone: str) -> None:

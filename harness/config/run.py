@@ -20,7 +20,7 @@ from harness.utils.errors import BenchError
 from harness.utils.files import absolute, expanded, shortened
 from harness.utils.hashing import canonical_json
 from results.records import RunSpec
-from zoo.registry import GraphKind, VisualKind
+from zoo.kinds import GraphKind, VisualKind
 
 
 class RunData(Strict):

@@ -1,18 +1,15 @@
-"""Data sets: images with captions, splits, domains and boxes, whatever their format; opened by what `--data` names."""
+"""Data sets: images with captions, splits, domains and boxes, whatever their format."""
 
 import hashlib
 import os
 from collections.abc import Iterable, Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from harness.utils.errors import BenchError
-from harness.utils.files import expanded
 from harness.utils.hashing import canonical_json
-from harness.utils.progress import Reporter
 
 Box = tuple[float, float, float, float]
 _LONGEST_SIDE = 2**31  # pixels; an annotation with a longer side tells no size that an image can have
@@ -130,33 +127,3 @@ def picture_digest(path: Path) -> bytes:
     finally:
         os.close(descriptor)
     return hashlib.sha256(size.to_bytes(8, "big") + ends).digest()
-
-
-def check_dataset(spec: str, images: Path | None = None) -> None:
-    """BenchError for a `--data` that names nothing, a table, or a folder with several annotation files."""
-    from harness.data.karpathy import annotation_file, refuse_tables
-
-    if spec != SCENES:
-        refuse_tables(annotation_file(expanded(spec)), images)
-
-
-def open_dataset(
-    spec: str, *, cache_dir: Path, images: Path | None = None, reporter: Reporter | None = None
-) -> Dataset:
-    """Open the embedded data set or a folder in Karpathy's format.
-
-    `spec` is "scenes" (generated under `cache_dir` on first use), a folder with dataset*.json[.gz] and images, or an
-    annotation file itself. BenchError where it does not exist or cannot be read; single unusable images are in
-    `Dataset.faults` instead.
-    """
-    from harness.data.karpathy import read_karpathy
-
-    if spec == SCENES:
-        if images is not None:
-            raise BenchError("--images cannot be used with scenes: the embedded data set has its own images")
-        from harness.data.scenes.dataset import prepare_scenes
-
-        folder = prepare_scenes(cache_dir, reporter=reporter)
-        return read_karpathy(folder, name=SCENES)
-    with nullcontext() if reporter is None else reporter.step(f"Reading {spec}"):
-        return read_karpathy(expanded(spec), images=images)

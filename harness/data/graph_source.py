@@ -16,7 +16,7 @@ from harness.data.vocabulary import Vocabulary
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
 from zoo.captioner import Visual, VisualSpec
-from zoo.registry import GraphKind
+from zoo.kinds import GraphKind
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ from harness.data.formats.references import (
     sentences_of,
 )
 from harness.data.formats.table import ENDINGS, METADATA
+from harness.data.sources import load_sources
 from harness.utils.errors import BenchError
 from harness.utils.files import require_file
 from harness.utils.json_io import read_json
@@ -190,8 +191,6 @@ def annotation_file(location: Path) -> Path:
     if not location.is_dir():
         if location.exists():
             require_file(location, "the data set", "name an annotation file, or a folder that holds one")
-        from harness.data.download import load_sources
-
         hint = "give scenes, a folder with dataset*.json and images/, or an annotation file with --images DIR"
         if location.name in load_sources():
             hint = f"`bench data download {location.name}` fetches it; or name the folder that has it"

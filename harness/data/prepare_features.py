@@ -17,7 +17,7 @@ from harness.data.regions.opening import needs_backbone
 from harness.data.verify import find_bad_images, known_bad_images
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
-from zoo.registry import VisualKind
+from zoo.kinds import VisualKind
 
 TRAINING_SPLITS = ("train", "val")
 _LISTED = 20

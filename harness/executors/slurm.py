@@ -80,6 +80,11 @@ class SlurmExecutor(Executor):
     def slots(self, items: int, device: torch.device, devices: int, memory: Callable[[], int]) -> int:  # noqa: ARG002
         """All items are submitted, and Slurm starts as many as there is room for; BenchError for fractions of a GPU."""
         gpus = float(device.type == "cuda") if self._resources.gpus is None else self._resources.gpus
+        if (device.type == "cuda") != (gpus > 0):
+            raise BenchError(
+                f"--device {device.type} and --gpus-per-run {gpus:g} contradict each other",
+                "plan the runs on a node with a GPU, with --device cuda; or leave --gpus-per-run out",
+            )
         for option, amount in (("--gpus-per-run", gpus), ("--cpus-per-run", self._resources.cpus)):
             if amount != int(amount):
                 raise BenchError(

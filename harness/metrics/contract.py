@@ -11,9 +11,10 @@ import numpy as np
 
 from harness.data.formats.references import named
 from harness.utils.errors import BenchError
+from results.metrics import metric_names
 from results.statistics.significance import Array, Metric, Statistics
 
-METRICS: Final = ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR", "ROUGE-L", "CIDEr-D", "SPICE")
+METRICS: Final = metric_names()
 OVERALL: Final = "overall"
 OTHER_CIDER_D: Final = {"all": "CIDEr-D (df:domain)", "subset": "CIDEr-D (df:split)"}
 

@@ -16,7 +16,7 @@ import numpy as np
 from harness.data.formats.references import named
 from harness.metrics.bleu import bleu
 from harness.metrics.cider import cider_d
-from harness.metrics.contract import METRICS, OTHER_CIDER_D, OVERALL, mean_of, require_same_images
+from harness.metrics.contract import OTHER_CIDER_D, OVERALL, mean_of, require_same_images
 from harness.metrics.java import JavaError, find_java
 from harness.metrics.meteor import MeteorSession, meteor
 from harness.metrics.ngrams import Corpus
@@ -25,6 +25,7 @@ from harness.metrics.rouge import rouge_l
 from harness.metrics.signature import EvaluationSettings
 from harness.metrics.spice import run_spice
 from harness.utils.errors import BenchError
+from results.metrics import metric_names
 from results.records import Quantity
 from results.statistics.significance import RESAMPLES, SEED, SUMS, Array, Statistics, bootstrap, pseudo_values
 
@@ -47,12 +48,12 @@ _OF_ONE_IMAGE: Final = Quantity(None, "of one image: CIDEr-D needs document freq
 class Evaluation:
     """Scores of one system on one split.
 
-    `scores[domain][metric]` has `OVERALL` and every metric of `METRICS`, and each domain's CIDEr-D with the other
-    document frequencies too (`harness.metrics.contract.OTHER_CIDER_D`); one that could not be computed is NULL with
-    a reason and has no entry in `per_image[metric][image_id]`. `seconds` is the wall-clock time spent. `domains` holds
-    the images of each domain. `statistics` are the input of significance tests: for `OVERALL` a row for each of `ids`,
-    for each domain a row for each of its images; empty without any score. `influences[metric][image_id]` are those of
-    `influences_by_image` on the scores of `OVERALL`; empty for a single image.
+    `scores[domain][metric]` has `OVERALL` and every metric of `results.metrics.METRICS`, and each domain's CIDEr-D with
+    the other document frequencies too (`harness.metrics.contract.OTHER_CIDER_D`); one that could not be computed is
+    NULL with a reason and has no entry in `per_image[metric][image_id]`. `seconds` is the wall-clock time spent.
+    `domains` holds the images of each domain. `statistics` are the input of significance tests: for `OVERALL` a row for
+    each of `ids`, for each domain a row for each of its images; empty without any score. `influences[metric][image_id]`
+    are those of `influences_by_image` on the scores of `OVERALL`; empty for a single image.
     """
 
     scores: dict[str, dict[str, Quantity]]
@@ -146,7 +147,7 @@ class Evaluator:
             said = {image_id: [candidates[image_id]] for image_id in references if image_id in candidates}
             captions = {image_id: texts[0] for image_id, texts in tokenize_by_image(said, self._tokenize).items()}
         except JavaError as error:
-            missing = dict.fromkeys(METRICS, Quantity(None, str(error)))
+            missing = dict.fromkeys(metric_names(), Quantity(None, str(error)))
             named = (OVERALL, *_by_domain(list(references), domains or {}))
             seconds = time.perf_counter() - started
             return Evaluation({group: dict(missing) for group in named}, {}, seconds, tuple(references))
@@ -172,7 +173,11 @@ class Evaluator:
             scores[group] |= dict.fromkeys(self._without_frequencies(group, len(members), len(ids)), _OF_ONE_IMAGE)
         return Evaluation(
             scores,
-            {metric: per_image[metric] for metric in dict.fromkeys((*METRICS, *per_image)) if metric in per_image},
+            {
+                metric: per_image[metric]
+                for metric in dict.fromkeys((*metric_names(), *per_image))
+                if metric in per_image
+            },
             time.perf_counter() - started,
             tuple(ids),
             by_group,
@@ -190,16 +195,12 @@ class Evaluator:
         self, rounds: Sequence[Round], without: Mapping[str, str]
     ) -> tuple[tuple[Statistics, ...], dict[str, str]]:
         """Statistics of every metric that could be computed, and the reason for each that could not."""
-        bleus, rouges, ciders = [], [], []
         with ThreadPoolExecutor(1) as pool:
             pending = pool.submit(self._java_statistics, rounds, without)
-            for each in rounds:
-                corpus = _corpus(each)
-                bleus.append(bleu(corpus))
-                ciders.append(_cider(corpus))
-                rouges.append(rouge_l(each.references, each.captions))
-            more, reasons = pending.result()
-        return (*map(mean_of_rounds, (bleus, rouges, ciders)), *more), reasons
+            by_round = [round_statistics(each) for each in rounds]
+            with_java, reasons = pending.result()
+        by_metric = zip(*by_round, strict=True)
+        return (*(mean_of_rounds(of_metric) for of_metric in by_metric), *with_java), reasons
 
     def _with_both_frequencies(
         self, parts: Sequence[Statistics], rounds: Sequence[Round], members: Sequence[int]
@@ -223,7 +224,7 @@ class Evaluator:
 
     def _scores(self, statistics: Sequence[Statistics], reasons: Mapping[str, str]) -> dict[str, Quantity]:
         values = {name: Quantity(value) for each in statistics for name, value in each.corpus().items()}
-        return {metric: values.get(metric) or Quantity(None, reasons[metric]) for metric in METRICS} | values
+        return {metric: values.get(metric) or Quantity(None, reasons[metric]) for metric in metric_names()} | values
 
     def _tokenize(self, captions: Sequence[str]) -> list[str]:
         if self.settings.tokenizer == "python":
@@ -282,7 +283,7 @@ class Report:
             | {"n": len(members), "intervals": self._intervals(domain)}
             for domain, members in self.evaluation.domains.items()
         }
-        missing = {metric: self.quantity(metric) for metric in METRICS}
+        missing = {metric: self.quantity(metric) for metric in metric_names()}
         return {
             "signature": self.signature,
             "scores": {metric: found.value for metric, found in self.evaluation.scores[OVERALL].items()},
@@ -311,6 +312,16 @@ class Round:
 
     references: dict[int, list[str]]
     captions: dict[int, str]
+
+
+def round_statistics(round_: Round) -> list[Statistics]:
+    """The statistics of every metric that needs no Java: a new one is called here."""
+    corpus = _corpus(round_)
+    return [
+        bleu(corpus),
+        rouge_l(round_.references, round_.captions),
+        _cider(corpus),
+    ]
 
 
 def mean_of_rounds(rounds: Sequence[Statistics]) -> Statistics:

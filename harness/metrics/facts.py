@@ -22,6 +22,7 @@ from harness.data.scenes.language import colour_words, size_words
 from harness.data.scenes.layout import IMAGE_SIZE, Item, Scene
 from harness.metrics.chair import ObjectWords, coco_words
 from harness.metrics.contract import OVERALL
+from results.metrics import depends_on
 from results.records import Quantity, SplitResult
 from results.runs.facts import (
     FACT_METRICS,
@@ -35,7 +36,6 @@ from results.runs.facts import (
     packed,
     undefined,
 )
-from results.runs.more_metrics import depends_on
 from results.statistics.significance import Array, Metric, Statistics, bootstrap
 
 RESAMPLES: Final = 1_000  # of the bootstrap: a tenth of those of other metrics, so that facts cost a run nothing

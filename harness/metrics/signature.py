@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 import harness
 from harness.utils.hashing import digest
+from results.signature import format_signature
 
 TokenizerName = Literal["python", "java"]
 DomainFrequencies = Literal["all", "subset"]
@@ -67,7 +68,7 @@ def evaluation_signature(
         "spice": "1.0" if settings.spice else "none",
         "v": harness.__version__,
     }
-    return "|".join(f"{name}:{quote(value, safe=_SAFE)}" for name, value in signed.items())
+    return format_signature({name: quote(value, safe=_SAFE) for name, value in signed.items()})
 
 
 def run_fields(settings: EvaluationSettings) -> dict[str, str]:

@@ -29,6 +29,7 @@ from zoo.weights.safety import refuse_not_finite
 
 PREFIX = "step-"
 MODEL, STATE = "model.safetensors", "state.pt"
+WEIGHTS = "best.safetensors"  # of the best epoch, in the folder of a run
 KEPT = 2  # checkpoints: the last one, and the one before for the case that the last one is damaged on the disk
 MIN_FREE_BYTES = 2**20  # bytes; a disk with less is full, whatever a library's exception says
 

@@ -12,19 +12,22 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from harness.config.schedule import Stage
-from harness.training.checkpoint import is_whole
-from harness.training.trainer import TrainState
-from harness.utils.atomic import write_text
+from harness.training.checkpoint import WEIGHTS, is_whole, last_checkpoint, save_first_checkpoint
+from harness.training.trainer import CHECKPOINTS, TrainState
+from harness.utils.atomic import replacing, write_text
 from harness.utils.hashing import digest
+from harness.utils.progress import Reporter
 from results.records import EpochRecord
 
-WEIGHTS: Final = "best.safetensors"
 STATE: Final = "stage.json"
+BEGINNING: Final = "beginning.json"
+"""In the folder of a run: which run trained its first stages, and on what machine."""
 
 
 @dataclass(frozen=True)
@@ -72,8 +75,37 @@ class FinishedStages:
         for count in range(len(stages), 0, -1):
             folder = self.folder / self._key(stages[:count])
             if (folder / STATE).is_file() and is_whole(folder / WEIGHTS):
-                return _read(folder, count)
+                with suppress(KeyError, TypeError, ValueError):  # of another release
+                    return _read(folder, count)
         return None
+
+    def begin(
+        self, stages: Sequence[Stage], run_folder: Path, on_epoch: Callable[[EpochRecord], None], reporter: Reporter
+    ) -> None:
+        """Let a training that has no checkpoint yet begin with the longest beginning of its stages that is kept.
+
+        The epochs of that beginning are recorded for this run too, with the time that they took; `BEGINNING` in the
+        folder of the run says whose they are.
+        """
+        if not self.take or last_checkpoint(run_folder / CHECKPOINTS) is not None:
+            return
+        (run_folder / BEGINNING).unlink(missing_ok=True)
+        beginning = self.longest(stages)
+        if beginning is None:
+            return
+        for epoch in beginning.epochs:
+            on_epoch(epoch)
+        run_folder.mkdir(parents=True, exist_ok=True)
+        made_by = {"made_by": beginning.made_by, "machine": beginning.machine}
+        write_text(run_folder / BEGINNING, json.dumps(made_by))
+        finished = beginning.count == len(stages)
+        if finished:
+            with replacing(run_folder / WEIGHTS) as temporary:
+                shutil.copyfile(beginning.weights, temporary)
+        state = replace(beginning.state.next_stage(last=finished), saves=1)
+        save_first_checkpoint(run_folder / CHECKPOINTS, beginning.weights, {"position": asdict(state)})
+        names = ", ".join(stage.name for stage in stages[: beginning.count])
+        reporter.log(f"  {names}: not trained again, the weights are those of {beginning.made_by}")
 
     def keep(self, stages: Sequence[Stage], weights: Path, state: TrainState, epochs: Sequence[EpochRecord]) -> None:
         """Keep the best weights of the last of these stages, by a hard link where the disk has them."""

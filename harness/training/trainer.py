@@ -20,6 +20,7 @@ from torch import nn
 from harness.config.schedule import LearningRate, Schedule, Stage
 from harness.data.batches import Batch
 from harness.training.checkpoint import (
+    WEIGHTS,
     CheckpointWriter,
     generator_states,
     last_checkpoint,
@@ -69,7 +70,7 @@ class TrainState:
     ends: list[int] = field(default_factory=list)
     """The images that training had seen at the end of each stage."""
     data_wait_seconds: float = 0.0
-    """In which no step was made since the next batch was not there yet."""
+    """Seconds spent waiting for the next batch."""
     finished: bool = False
     saves: int = 0
     reductions: int = 0
@@ -95,8 +96,8 @@ class TrainState:
             **{name: getattr(self, name) for name in kept},
         )
 
-    def validated(self, cider: float, annealed: LearningRate) -> bool:
-        """Take in a validation's CIDEr-D; whether it is the stage's best so far.
+    def take_in(self, cider: float, annealed: LearningRate) -> bool:
+        """Take in a validation's CIDEr-D, or a stage's own score; whether it is the stage's best so far.
 
         Where it no longer rises, a rate `annealed` on plateaus is reduced, as torch's ReduceLROnPlateau does.
         """
@@ -114,14 +115,14 @@ class TrainState:
         self.best, self.best_epoch, self.bad_epochs = cider, self.epoch, 0
         return True
 
-    def stepped(self, images: int, seconds: float) -> None:
-        """One more batch is done; its loss is added when it is read."""
+    def advance(self, images: int, seconds: float) -> None:
+        """Count one more batch; its loss is added when it is read."""
         self.batch, self.step, self.total_steps = self.batch + 1, self.step + 1, self.total_steps + 1
         self.images, self.epoch_images = self.images + images, self.epoch_images + images
-        self.took(seconds)
+        self.add_time(seconds)
 
-    def took(self, seconds: float) -> None:
-        """So long was spent on steps that are done."""
+    def add_time(self, seconds: float) -> None:
+        """Add seconds of training."""
         self.seconds, self.epoch_seconds = self.seconds + seconds, self.epoch_seconds + seconds
 
     def next_epoch(self) -> None:
@@ -192,7 +193,7 @@ class Trainer:
         )
         self._unread = UnreadLosses(device)
         self._progress, self._saved = "", time.monotonic()
-        self.best_path = folder / "best.safetensors"
+        self.best_path = folder / WEIGHTS
         self.checkpoints = folder / CHECKPOINTS
         self._writer = CheckpointWriter(self.checkpoints, device)
         self._dropout = DropoutRates(model)
@@ -213,7 +214,13 @@ class Trainer:
         validate_schedule(self.model, self.schedule)
         checkpoint = load_checkpoint(self.checkpoints, self.model)
         if checkpoint is not None:
-            self.state = TrainState(**checkpoint["position"])
+            try:
+                self.state = TrainState(**checkpoint["position"])
+            except TypeError as error:
+                raise BenchError(
+                    f"{self._last_checkpoint()} is of another release of captionbench: {error}",
+                    "add --reuse none, which trains the run anew",
+                ) from error
             self._gradient.micro_batches = self.state.micro_batches
         self._collective.broadcast_weights(self.model)
         try:
@@ -273,7 +280,7 @@ class Trainer:
         before = self.schedule.stages[state.stage - 1]
         first_ciders = stage.gives_ciders and not before.gives_ciders and stage.objective != "cross_entropy"
         if first_ciders or before.validation_beam_size != stage.validation_beam_size:
-            state.stage_start_score = self._validated(data)
+            state.stage_start_score = self._validate(data)
 
     def _run_epoch(self, stage: Stage, data: StageData, optimiser: torch.optim.Optimizer) -> None:
         state, loader = self.state, data.train_batches
@@ -287,10 +294,11 @@ class Trainer:
                 last = state.batch == len(loader)
                 self._save_if_due(optimiser, signals, VALIDATION_INTERVAL_S if last else CHECKPOINT_INTERVAL_S)
                 asked = time.monotonic()
-        validated = (state.epoch + 1) % stage.validate_every == 0 or state.epoch + 1 == stage.epochs
-        score = self._validated(data) if validated else None
-        if score is not None and state.validated(score, stage.learning_rate) and self._is_first:
-            self._writer.wait()  # the best weights are never of an epoch later than the next one to be repeated
+        is_due = (state.epoch + 1) % stage.validate_every == 0 or state.epoch + 1 == stage.epochs
+        score = self._validate(data) if is_due else None
+        if score is not None and state.take_in(score, stage.learning_rate) and self._is_first:
+            # The last checkpoint is on disk before the best weights change, so that a resumed run never has later ones.
+            self._writer.wait()
             save_weights(self.model, self.best_path)
         cider = score if stage.gives_ciders else None
         if self._is_first:
@@ -302,7 +310,7 @@ class Trainer:
         state.next_epoch()
         self._save(optimiser)
 
-    def _validated(self, data: StageData) -> float:
+    def _validate(self, data: StageData) -> float:
         """The validation CIDEr-D, or the stage's own score, which rank 0 measures."""
         return self._collective.broadcast(data.validate() if self._is_first else 0.0)
 
@@ -344,43 +352,48 @@ class Trainer:
             optimiser.zero_grad(set_to_none=True)
 
         # Count and report.
-        state.stepped(images, time.monotonic() - started)
+        state.advance(images, time.monotonic() - started)
         if read:
             self._progress = describe_progress(state, stage, batches)
-            self._reporter.watch(**standing(state, stage))
+            self._reporter.watch(**describe_position(state, stage))
         task.reach(state.batch, self._progress)
 
     def _read_losses(self) -> None:
         """Take in the losses of all steps since they were last read; they must be before anything is saved."""
         state = self.state
-        for found in self._unread.read(self._collective):
-            if not found.finite:
+        for step in self._unread.read(self._collective):
+            if not step.finite:
                 self._writer.wait()
                 stage = f"(stage {self.schedule.stages[state.stage].name}, epoch {state.epoch + 1})"
-                raise TrainingDivergedError(f"{found} {stage}; last good checkpoint: {self._last_checkpoint()}")
-            state.loss_sum += found.loss
+                raise TrainingDivergedError(f"{step} {stage}; last good checkpoint: {self._last_checkpoint()}")
+            state.loss_sum += step.loss
             if self._is_first:
-                self._on_step(found)
+                self._on_step(step)
 
     def _note_split(self, micro_batches: int) -> None:
         self.state.micro_batches = micro_batches
-        said = f"every batch is worked through in {micro_batches} parts from here on, as one step as before"
-        self._reporter.note(f"  out of memory: {said}", style="yellow")
+        self._reporter.note(
+            f"  out of memory: from here on every batch takes {micro_batches} passes, for one step as before",
+            style="yellow",
+        )
 
     def _save_if_due(self, optimiser: torch.optim.Optimizer, signals: HeldSignals, interval: float) -> None:
         """Save on all ranks when rank 0's interval is over, or any rank is asked to end, which it then does."""
-        due = signals.pending or (self._is_first and time.monotonic() - self._saved >= interval)
+        ending = signals.pending
+        due = ending or (self._is_first and time.monotonic() - self._saved >= interval)
         if self._collective.all_reduce_sum([float(due)])[0]:
             self._save(optimiser)
-        if signals.pending:
+        if ending:
             self._writer.wait()
         signals.deliver()
 
     def _save(self, optimiser: torch.optim.Optimizer) -> None:
         asked = time.monotonic()
         self._read_losses()
-        self.state.took(time.monotonic() - asked)
+        self.state.add_time(time.monotonic() - asked)
         self.state.saves += 1
+        # Memory may have run out on one rank alone.
+        self.state.micro_batches = max(self._collective.all_gather(self.state.micro_batches))
         generators = self._collective.all_gather(generator_states(self.device))
         if self._is_first:
             gradients = {name: value.grad for name, value in self._named_parameters() if value.grad is not None}
@@ -425,7 +438,7 @@ def describe_progress(state: TrainState, stage: Stage, batches: int) -> str:
     return f"loss {state.loss_sum / state.batch:.3f}{cider}, {speed}, stage: {time_left} left"
 
 
-def standing(state: TrainState, stage: Stage) -> dict[str, Any]:
+def describe_position(state: TrainState, stage: Stage) -> dict[str, Any]:
     """How far training is, for `Reporter.watch`."""
     return {
         "stage": stage.name,

@@ -150,7 +150,7 @@ class Reporter:
             yield Task(title, total, done, self._plain_lines())
 
     def watch(self, **standing: Any) -> None:
-        """Take in how far a run is (`harness.benchmark.work.RunReporter` stores it); others need no such thing.
+        """Take in how far a run is (`harness.benchmark.run_reporter.RunReporter` stores it); others need no such thing.
 
         Args:
             standing: any of `stage`, `epoch` from 1 of `epochs`, `loss`, `images_per_second`, and `validated`, the

@@ -22,8 +22,8 @@ import numpy as np
 import snowballstemmer
 
 from reports.html.rendering import run_page
+from reports.numbers import percent
 from reports.tables.contents import Contents
-from reports.tables.numbers import percent
 from results.runs.facts import KINDS
 from results.runs.gallery import GalleryItem, gallery
 from results.runs.run import DatasetInfo

@@ -5,26 +5,29 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from reports import numbers
+from reports.columns import Cell, Column, cost_list, rank_cell, score_cell
 from reports.html.gallery import LONG_CAPTION, GalleryPage, pieces, stems
 from reports.html.rendering import model_page
-from reports.tables import numbers
 from reports.tables.boards import separating_fields
-from reports.tables.columns import cost_list, rank_cell, score_cell
 from reports.tables.contents import Contents
 from reports.tables.facts import Deviations, ModelFacts, card, deviations, objective
 from reports.tables.fields import ROLES
 from reports.tables.printed import PrintedRow, printed_table, published_beside
-from reports.tables.table import Cell, Column, Line, Table, differences
+from reports.tables.table import Line, Table, differences
+from results.costs import leaderboard_costs
+from results.metrics import metric_order
 from results.records import Quantity
 from results.runs.gallery import GalleryItem
 from results.runs.leaderboard import Group, Row
 from results.runs.run import Run
 from results.runs.spreads import Spread
 
-_COSTS = (
-    *("parameters", "train_seconds", "train_images_per_second", "latency_median"),
-    *("train_peak_memory_host", "train_peak_memory_device", "energy_per_image"),
+_FURTHER_COSTS = (
+    *("train_images_per_second", "train_peak_memory_host", "train_peak_memory_device"),
+    "energy_per_image",
 )
+"""Of a model's page, beside those of the leaderboard."""
 _SHARES = (("lowest", 0.0), ("median", 0.5), ("highest", 1.0))
 
 
@@ -104,7 +107,7 @@ def model_pages(contents: Contents, examples: Mapping[tuple[str, str], ExamplesB
 
 
 def score_table(by_domain: Mapping[str, Mapping[str, Spread | Quantity]]) -> Table:
-    metrics = numbers.metric_order(name for scores in by_domain.values() for name in scores)
+    metrics = metric_order(name for scores in by_domain.values() for name in scores)
     columns = tuple(Column(name, lambda *_: Cell(""), f"{name}, times 100", name) for name in metrics)
     order = numbers.domain_order(list(by_domain))
     lines = (Line(name, "", (), tuple(score_cell(by_domain[name].get(metric)) for metric in metrics)) for name in order)
@@ -147,8 +150,8 @@ def _result(row: Row, group: Group, contents: Contents, examples: Mapping[tuple[
 
 
 def _costs(row: Row) -> list[tuple[str, str, Cell]]:
-    found = {name: row.costs.get(name) for name in (numbers.caption_count(row.costs), *_COSTS)}
-    return cost_list({name: cost for name, cost in found.items() if cost is not None and cost.value is not None})
+    names = {*_FURTHER_COSTS, *(cost.name for cost in leaderboard_costs(row.costs))}
+    return cost_list({name: cost for name, cost in row.costs.items() if name in names and cost.value is not None})
 
 
 def _place(row: Row, group: Group) -> str:

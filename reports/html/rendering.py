@@ -11,9 +11,9 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from reports import numbers
+from reports.columns import Cell
 from reports.html.plots import COLOURS
-from reports.tables import numbers
-from reports.tables.table import Cell
 from results.text import printable
 
 STYLES = ("style.css", "tables.css", "plots.css", "narrow.css", "print.css")

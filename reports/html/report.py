@@ -17,6 +17,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from reports.columns import cost_list
 from reports.html.attention import attention_pages, stored_maps
 from reports.html.gallery import LONG_CAPTION, RECORDED, PictureSource, gallery_pages, pieces, stems
 from reports.html.models import ExamplesByRun, examples_by_run, flat, model_pages, score_table
@@ -24,16 +25,16 @@ from reports.html.plots import LETTER_WIDTH, colours, shortened
 from reports.html.rendering import SCRIPTS, asset, run_page, template_environment
 from reports.html.sections import cost_sections, domain_sections, facets, method, scale, summary
 from reports.html.trade_offs import curve_plots, curve_sections, trade_off_sections, training_end
-from reports.tables.boards import boards, row_labels, signature_text
-from reports.tables.columns import cost_list
+from reports.tables.boards import boards, row_labels
 from reports.tables.contents import Contents
 from reports.tables.facts import card, contamination, deviations
 from reports.tables.scene_facts import fact_sections
 from reports.tables.verdict import PAIRS_MEANING, needs_longer_training, no_places
 from results.errors import StoreError
-from results.runs.leaderboard import RANKING_METRIC
+from results.metrics import RANKING_METRIC
 from results.runs.run import Run
 from results.runs.standings import RankingOptions
+from results.signature import format_signature
 from results.store.store import Store
 
 MARKER = ".captionbench-report"  # makes a folder a report, and lists the files that were written into it
@@ -202,7 +203,7 @@ def _run_content(
         "card": card(run),
         "deviations": deviations(run.config),
         "contamination": {split: found for split, found in seen.items() if found},
-        "signature": signature_text(run.signature),
+        "signature": format_signature(run.signature, RANKING_METRIC),
         "scores": [(split, score_table(run.scores.by_domain(split))) for split in splits],
         "examples": {split: examples.get((run.fingerprint, split), {}).get(run.key, ()) for split in splits},
         "costs": cost_list(run.costs),

@@ -5,23 +5,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from reports import numbers
+from reports.columns import NOISY, Cell, Column, cost_column
 from reports.html.plots import Plot, Series
-from reports.tables import numbers
-from reports.tables.boards import Board, separating_fields, signature_text
-from reports.tables.columns import NOISY, Facets, by_domain, cost_column
+from reports.numbers import percent
+from reports.tables.boards import Board, separating_fields
 from reports.tables.contents import ONE_MODEL, Contents
-from reports.tables.fields import FIELDS, METRICS, ROLES
-from reports.tables.numbers import percent
-from reports.tables.table import Cell, Column, Table, table_of
+from reports.tables.fields import FIELDS, ROLES
+from reports.tables.leaderboards import Facets, by_domain
+from reports.tables.table import Table, table_of
+from results.costs import THEMES, cost_info, cost_order, leaderboard_costs
+from results.metrics import RANKING_METRIC, metric_info, metric_order, metrics_by_domain
 from results.runs.leaderboard import Group, Row
+from results.signature import format_signature
 
 WIDTH = 140.0
 _LEVELS = ("majority", "blind", "retrieval", "human")
-_BY_DOMAIN = ("CIDEr-D", "CIDEr-D (df:domain)", "CIDEr-D (df:split)", "SPICE")
-"""Metrics of domains; CIDEr-D also with the document frequencies that "CIDEr-D" is not computed with."""
-_COMPARED = ("parameters", "gmac_beam_mean_length", "gmac_beam", "train_seconds", "latency_median")
-"""Costs with a ratio; of the two that count a caption, only the first that is there has one."""
-_CONDITIONS = ("latency_batch", "latency_threads", "latency_repeats", "latency_images", "train_steps", "train_beside")
 _SEED = re.compile(r"seeds? -?\d+(?:, -?\d+)*: ")
 _BLIND = "blind"
 
@@ -89,13 +88,13 @@ def facets(shown: Sequence[Board]) -> dict[str, list[str]]:
 
 def scale(board: Board) -> Scale | None:
     """Of the scores that rank a board's rows; None where no row has an interval to draw."""
-    lines, at = board.table.all_lines, board.table.place(board.metric)
-    assert at is not None
-    cells = [line.cells[at] for line in lines]
+    lines, index = board.table.all_lines, board.table.index(board.metric)
+    assert index is not None
+    cells = [line.cells[index] for line in lines]
     most = max((bound for cell in cells for bound in (*(cell.bounds or ()), cell.value or 0.0)), default=0.0)
     if most <= 0 or not any(cell.bounds for cell in cells):
         return None
-    scores = {line.model: line.cells[at].value for line in reversed(lines) if line.model in _LEVELS}
+    scores = {line.model: line.cells[index].value for line in reversed(lines) if line.model in _LEVELS}
     levels = sorted((value, name) for name, value in scores.items() if value is not None)
     meaning = f"Bars are 95 % intervals on a scale from 0 to {percent(most)}"
     if levels:
@@ -107,20 +106,20 @@ def scale(board: Board) -> Scale | None:
 
 def domain_sections(contents: Contents, counts: Mapping[tuple[str, str], Mapping[str, int]]) -> list[Section]:
     """The groups that have domains, those of most rows first, a table a metric."""
-    found: list[Section] = []
+    sections: list[Section] = []
     for group in contents.groups:
         images, tables = counts.get((group.fingerprint, group.split), {}), {}
-        for name in _BY_DOMAIN:
+        for name in metrics_by_domain():
             table = by_domain(group, name, images, contents.runs, contents.facets)
-            if table and any(table.values(place) for place in range(len(table.columns))):
+            if table and any(map(table.values, range(len(table.columns)))):
                 tables[name] = table
             elif table:
                 reasons = dict.fromkeys(cell.note for line in table.all_lines for cell in line.cells if cell.note)
                 tables[name] = Table((), (), sentences=(f"No row has {name}: {'; '.join(reasons)}.",))
         if tables:
-            id = f"domains-{len(found) + 1}"
-            found.append(Section(id, contents.title(group), group.track, separating_fields(group), tables))
-    return found
+            id = f"domains-{len(sections) + 1}"
+            sections.append(Section(id, contents.title(group), group.track, separating_fields(group), tables))
+    return sections
 
 
 def cost_sections(contents: Contents) -> list[Section]:
@@ -161,19 +160,21 @@ def _many(number: int, noun: str) -> str:
 def cost_tables(group: Group, facets: Facets) -> dict[str, Table]:
     """What the group's rows cost, by theme, noisy latencies marked; themes without a cost are left out."""
     rows = [row for row in (*group.rows, *group.references) if row.costs]
-    by_theme: dict[str, list[str]] = {theme: [] for theme in numbers.THEMES}
-    for name in numbers.cost_order(name for row in rows for name in row.costs if name != NOISY):
+    by_theme: dict[str, list[str]] = {theme: [] for theme in THEMES}
+    for name in cost_order(name for row in rows for name in row.costs if name != NOISY):
         unit = next((row.costs[name].unit for row in rows if name in row.costs and row.costs[name].unit), "")
-        by_theme[numbers.cost_kind(name, unit).theme].append(name)
+        by_theme[cost_info(name, unit).theme].append(name)
     return {theme: _told(_table(group, names, rows, facets)) for theme, names in by_theme.items() if names}
 
 
 def _table(group: Group, names: Sequence[str], rows: Sequence[Row], facets: Facets) -> Table:
-    """The costs, and after each of the compared ones a column of how many times the blind model's it is."""
+    """The costs, and after each of the leaderboard's a column of how many times the blind model's it is."""
+    compared = {cost.name for cost in leaderboard_costs(names)}
     columns = []
-    for column in (cost_column(name, rows) for name in names):
+    for name in names:
+        column = cost_column(name, rows)
         columns.append(column)
-        if column.key in _COMPARED and not (column.key == "gmac_beam" and "gmac_beam_mean_length" in names):
+        if name in compared:
             columns += _ratio(column, group)
 
     def is_costed(row: Row) -> bool:
@@ -207,24 +208,27 @@ def _ratio(column: Column, group: Group) -> list[Column]:
 def _told(table: Table) -> Table:
     """The table without columns that are empty or the same in every row, which become sentences."""
 
-    def is_same(place: int) -> bool:
-        beside = any(line.cells[place].value is not None for line in table.references)
-        return len(table.lines) > 1 and not beside and len({line.cells[place].text for line in table.lines}) == 1
+    def is_same(index: int) -> bool:
+        beside = any(line.cells[index].value is not None for line in table.references)
+        return len(table.lines) > 1 and not beside and len({line.cells[index].text for line in table.lines}) == 1
 
-    places = range(len(table.columns))
-    empty = [place for place in places if not table.values(place)]
-    same = [place for place in places if table.columns[place].key in _CONDITIONS and is_same(place)]
+    def is_condition(index: int) -> bool:
+        return cost_info(table.columns[index].key, "").type == "condition"
+
+    indices = range(len(table.columns))
+    empty = [index for index in indices if not table.values(index)]
+    same = [index for index in indices if is_condition(index) and is_same(index)]
     by_reason: dict[str, list[str]] = {}
-    for place in empty:
-        reasons = [line.cells[place].reason or "" for line in table.lines or table.references]
+    for index in empty:
+        reasons = [line.cells[index].reason or "" for line in table.lines or table.references]
         # What seeds say alike is said once.
         parts = dict.fromkeys(_SEED.sub("", part) for reason in reasons for part in reason.split("; "))
-        by_reason.setdefault("; ".join(filter(None, parts)), []).append(table.columns[place].name)
+        by_reason.setdefault("; ".join(filter(None, parts)), []).append(table.columns[index].name)
     sentences = [f"Not measured here: {'; '.join(names)} ({reason})." for reason, names in by_reason.items()]
     if same:
-        said = "; ".join(f"{table.columns[place].name}: {table.lines[0].cells[place].text}" for place in same)
-        sentences.append(f"The same in every row: {said}.")
-    kept = [place for place in places if place not in empty and place not in same]
+        values = "; ".join(f"{table.columns[index].name}: {table.lines[0].cells[index].text}" for index in same)
+        sentences.append(f"The same in every row: {values}.")
+    kept = [index for index in indices if index not in empty and index not in same]
     return replace(table.only(kept), sentences=tuple(sentences))
 
 
@@ -233,16 +237,16 @@ def method(contents: Contents) -> dict[str, Any]:
     groups, runs = contents.groups, contents.runs
     shown = [row for group in groups for row in (*group.rows, *group.references)]
     scored = (scores for row in shown for scores in (row.scores, *row.domains.values()))
-    metrics = numbers.metric_order(name for scores in scored for name in scores)
+    metrics = metric_order(name for scores in scored for name in scores)
     models = {row.model for row in shown}
     units = {name: cost.unit for run in runs.values() for name, cost in run.costs.items()}
-    kinds = [numbers.cost_kind(name, units[name]) for name in numbers.cost_order(units)]
+    kinds = [cost_info(name, units[name]) for name in cost_order(units)]
     ranked = [group for group in groups if group.rows]
     return {
         "tables": [
             _conditions(f"conditions-{number}", group, contents) for number, group in enumerate(ranked, start=1)
         ],
-        "metrics": [(name, METRICS[name]) for name in metrics if name in METRICS],
+        "metrics": [(name, meaning) for name in metrics if (meaning := metric_info(name).meaning)],
         "levels": [(name, *ROLES[name]) for name in ROLES if name in models],
         "costs": [(kind.label, kind.meaning) for kind in kinds],
     }
@@ -267,7 +271,7 @@ def _conditions(id: str, group: Group, contents: Contents) -> dict[str, Any]:
         "title": contents.title(group),
         "models": tuple(dict.fromkeys(row.model for row in group.rows)),
         "fields": [(name, value, FIELDS.get(name, ""), name in group.separating) for name, value in values.items()],
-        "signature": signature_text(group.signature, group.split),
+        "signature": format_signature(group.signature, RANKING_METRIC, group.split),
         "comparisons": group.comparisons,
         "tuning": _tuning(group.signature.get("tuned")),
     }

@@ -4,17 +4,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
+from reports import numbers
+from reports.columns import Cell, Column, cost_cell, is_noise, is_of_other_machine, score_column
 from reports.html.plots import Plot, Series, legend, line_plot, trade_off_plot
 from reports.html.sections import Section
-from reports.tables import numbers
+from reports.numbers import DASH, percent
 from reports.tables.boards import in_order, separating_fields
-from reports.tables.columns import cost_cell, is_noise, is_of_other_machine, score_column
 from reports.tables.contents import Contents
-from reports.tables.numbers import DASH, percent
-from reports.tables.table import Cell, Column, Line, Table, differences, table_of
+from reports.tables.table import Line, Table, differences, table_of
+from results.costs import caption_count
 from results.records import EpochRecord, Quantity
 from results.runs.leaderboard import Group, Row
 from results.runs.run import Run
+from results.signature import format_fields
 from results.statistics.learning import mean_learning
 
 
@@ -55,7 +57,7 @@ def trade_off_sections(contents: Contents, colour: Mapping[str, int]) -> list[Se
     """The groups of which at least one plot of two points can be drawn, those of most rows first."""
     found: list[Section] = []
     for group in contents.groups:
-        axes = (_COUNTS[numbers.caption_count({name for row in group.rows for name in row.costs})], *_OTHERS)
+        axes = (_COUNTS[caption_count({name for row in group.rows for name in row.costs})], *_OTHERS)
         costs = {
             row.keys: {axis.cost: bounded_cost(row, axis.cost, contents.runs) for axis in axes} for row in group.rows
         }
@@ -181,12 +183,12 @@ def curve_sections(contents: Contents, colour: Mapping[str, int]) -> list[Sectio
     for number, ((dataset, track, signature), found) in enumerate(sections.items(), start=1):
         common = frozenset.intersection(*(other for data, _, other in sections if data == dataset))
         separating = in_order(dict(sorted(signature - common)))
-        differs = ", ".join(f"{name}: {value}" for name, value in separating.items() if name != "track")
+        separating.pop("track", None)
         learning = {members[0].model for members in found if _is_open(members)}
         lines = tuple(_line(run, differing[run.key]) for members in found for run in members)
         made.append(
             Section(
-                *(f"curves-{number}", dataset, track, differs),
+                *(f"curves-{number}", dataset, track, format_fields(separating)),
                 legend=legend((members[0].model for members in found), ranking, colour, learning),
                 plots=curve_plots(found, colour),
                 tables={"": Table(_COLUMNS, lines)},

@@ -4,11 +4,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from reports.tables.budget_table import budget_table
-from reports.tables.columns import Titled, absent_levels, leaderboards, more_metrics, people
 from reports.tables.contents import Contents
+from reports.tables.leaderboards import Titled, absent_levels, leaderboards, more_metrics, people
 from reports.tables.table import Table, differences
 from reports.tables.verdict import Pairs, no_places, pair_table, verdict
+from results.metrics import RANKING_METRIC
 from results.runs.leaderboard import Group
+from results.signature import format_fields, format_signature
 
 FEW_ROWS = 2
 
@@ -41,7 +43,7 @@ class Board:
 
     @property
     def separating_fields(self) -> str:
-        return ", ".join(f"{field}: {own}" for field, own, _ in self.separations)
+        return format_fields({field: value for field, value, _ in self.separations})
 
     @property
     def several_seeds(self) -> bool:
@@ -72,7 +74,7 @@ def boards(contents: Contents) -> list[Board]:
                 separations=separations(group, contents.groups),
                 verdict=() if joint else verdict(group),
                 pairs=pair_table(group),
-                signature=signature_text(group.signature, group.split) if group.rows else "",
+                signature=format_signature(group.signature, RANKING_METRIC, group.split) if group.rows else "",
             )
         )
     for (dataset, split), members in small.items():
@@ -96,12 +98,12 @@ def _separating(group: Group) -> dict[str, str]:
 
 def separated_by(group: Group, between: str = ", ") -> str:
     """The fields that separate a group from others of its split `in_order`, with its values."""
-    return between.join(f"{name}: {own}" for name, own in _separating(group).items())
+    return format_fields(_separating(group), between)
 
 
 def separating_fields(group: Group) -> str:
-    own = in_order({name: group.signature[name] for name in group.separating if name in group.signature})
-    return ", ".join(f"{name}: {value}" for name, value in own.items())
+    fields = {name: group.signature[name] for name in group.separating if name in group.signature}
+    return format_fields(in_order(fields))
 
 
 def in_order(fields: Mapping[str, str]) -> dict[str, str]:
@@ -114,12 +116,6 @@ def row_labels(groups: Sequence[Group]) -> dict[str, str]:
     """By run, what distinguishes its row from others of its model: configuration, or else the group's conditions."""
     rows = [(row, group) for group in groups for row in group.rows]
     return {key: differences(row.differs) or separating_fields(group) for row, group in rows for key in row.keys}
-
-
-def signature_text(signature: Mapping[str, str], split: str | None = None) -> str:
-    """The signature to copy beside a score, as in sacreBLEU: fields joined by bars, the split among them."""
-    fields = signature if split is None or "split" in signature else {"split": split, **signature}
-    return "|".join(["CIDEr-D", *(f"{name}:{value}" for name, value in fields.items())])
 
 
 def _together(id: str, title: str, members: Sequence[Group], contents: Contents) -> Board:

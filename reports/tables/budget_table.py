@@ -5,9 +5,10 @@ from dataclasses import replace
 from itertools import permutations
 from statistics import fmean
 
-from reports.tables.columns import PLACE, Titled, rank_cell, score_cell
-from reports.tables.numbers import DASH, listed, percent
-from reports.tables.table import Cell, Column, Table, line_of, noted
+from reports.columns import PLACE, Cell, Column, noted, rank_cell, score_cell
+from reports.numbers import DASH, listed, percent
+from reports.tables.leaderboards import Titled
+from reports.tables.table import Table, line_of
 from results.runs.leaderboard import Group, Row
 from results.runs.standings import AT_CHANCE
 

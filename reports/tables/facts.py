@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from reports.tables.numbers import percent
+from reports.numbers import percent
 from results.records import stages_of
 from results.runs.leaderboard import Row
 from results.runs.run import Run, StoredPretraining

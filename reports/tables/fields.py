@@ -1,4 +1,4 @@
-"""What the signature's fields and the metrics mean, in a sentence each."""
+"""What the signature's fields and the rows of references mean, in a sentence each."""
 
 FIELDS = {
     "data": "data set, with a digest of its annotations, pictures and left-out images",
@@ -33,20 +33,6 @@ FIELDS = {
     "recipe": "settings of a paper's recipe that differ from the shared ones",
     "rev": "results revision of the code: raised when the same settings may give other captions or scores",
     "v": "release of captionbench",
-}
-
-METRICS = {
-    "CIDEr-D": "agreement with the references on n-grams of 1 to 4 words, each weighted by how rarely references of "
-    "other images use it, with a penalty for other lengths. The tables are sorted by it. It can exceed 100.",
-    "CIDEr-D (df:domain)": "CIDEr-D of a domain whose n-grams are weighted by its own references alone.",
-    "CIDEr-D (df:split)": "CIDEr-D of a domain whose n-grams are weighted by the whole split's references.",
-    "BLEU-1": "share of the caption's words that a reference has, with a penalty for short captions.",
-    "BLEU-2": "the geometric mean of that share for words and pairs of words.",
-    "BLEU-3": "the same for up to three words.",
-    "BLEU-4": "the same for up to four words.",
-    "METEOR": "words aligned to a reference exactly, by stem, synonym or paraphrase; recall counts most.",
-    "ROUGE-L": "longest common subsequence with a reference.",
-    "SPICE": "agreement of the objects, attributes and relations that a parser finds in captions and references.",
 }
 
 ROLES = {

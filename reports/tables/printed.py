@@ -4,11 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from reports.tables import numbers
+from reports import numbers
+from reports.columns import Cell, noted
 from reports.tables.facts import NOT_STATED
-from reports.tables.table import Cell, noted
+from results.metrics import metric_names
 from results.published import scores as published
-from results.published.scores import METRICS, PAPERS, PublishedMatch, PublishedScore, nearest, told_by_card
+from results.published.scores import PAPERS, PublishedMatch, PublishedScore, nearest, told_by_card
 from results.runs.leaderboard import Group, Row
 from results.runs.run import Run
 
@@ -82,7 +83,7 @@ def published_beside(run: Run) -> list[str]:
 def printed_table(model: str) -> tuple[tuple[str, ...], dict[str, list[PrintedRow]]]:
     """Every printed score of a model, by paper one line a printed row, and the metrics that are the columns."""
     found = published.printed_rows(score for score in published.published_for(model) if score.unit == "percent")
-    metrics = tuple(name for name in METRICS if any(name in row for row in found))
+    metrics = tuple(name for name in metric_names() if any(name in row for row in found))
     by_paper: dict[str, list[PrintedRow]] = {}
     for row in found:
         first = next(iter(row.values()))

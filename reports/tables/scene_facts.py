@@ -4,11 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from reports.columns import Cell, Column, score_cell
+from reports.numbers import domain_order
 from reports.tables.boards import separating_fields
-from reports.tables.columns import Facets, Titled, score_cell
 from reports.tables.contents import Contents
-from reports.tables.numbers import domain_order
-from reports.tables.table import Cell, Column, Table, table_of
+from reports.tables.leaderboards import Facets, Titled
+from reports.tables.table import Table, table_of
 from results.runs.fact_rows import fact_table
 from results.runs.facts import KINDS, WORDS, fact_metric
 from results.runs.leaderboard import Group, Row

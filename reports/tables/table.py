@@ -6,57 +6,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from reports.columns import Cell, Column
+from reports.numbers import DASH
 from reports.tables.facts import Badge, contamination, learning_label
 from reports.tables.fields import ROLES
-from reports.tables.numbers import DASH
 from results.runs.leaderboard import Group, Row
+from results.signature import format_fields
 
 _CARD = "the card of its captions"
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """One number of a table: the text to show and the value to sort by, or a dash and why.
-
-    `spread` is the standard deviation over seeds as text, `interval` what bounds the value. `reason` explains the text
-    where it is pointed at, `note` below the table. `ranks` are the best and the worst of a place. `by_metric` has what
-    stands here where the table is sorted by another metric. `other_machine`: not to be compared with its column.
-    """
-
-    text: str
-    value: float | None = None
-    spread: str = ""
-    interval: str = ""
-    reason: str | None = None
-    note: str = ""
-    bounds: tuple[float, float] | None = None
-    ranks: tuple[int, int] | None = None
-    by_metric: Mapping[str, Cell] = field(default_factory=dict)
-    other_machine: bool = False
-
-
-def noted(text: str, reason: str, value: float | None = None) -> Cell:
-    """A text whose reason is a note, too; of a dash, why there is no number."""
-    return Cell(text, value, reason=reason, note=reason)
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A column: its name, how a cell is read from a row of a group, what it means, and whether more is better.
-
-    `short` is its name where room is. `barred` columns show bars. `key` is the name of its score or cost in the store,
-    or of what else it shows. `more` waits for "all metrics" on the page.
-    """
-
-    name: str
-    read: Callable[[Row, Group], Cell]
-    meaning: str
-    short: str
-    descending: bool = True
-    barred: bool = False
-    sortable: bool = True
-    key: str = ""
-    more: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,34 +68,35 @@ class Table:
     @cached_property
     def spreads(self) -> list[bool]:
         """By column, whether any of its numbers has a spread, so that all leave room for one."""
-        return [any(line.cells[place].spread for line in self.all_lines) for place in range(len(self.columns))]
+        return [any(line.cells[index].spread for line in self.all_lines) for index in range(len(self.columns))]
 
     @cached_property
     def ranks(self) -> int:
         return max((cell.ranks[1] for line in self.all_lines for cell in line.cells if cell.ranks), default=1)
 
-    def place(self, key: str) -> int | None:
-        return next((place for place, column in enumerate(self.columns) if column.key == key), None)
+    def index(self, key: str) -> int | None:
+        return next((index for index, column in enumerate(self.columns) if column.key == key), None)
 
-    def values(self, place: int) -> list[float]:
-        return [value for line in self.all_lines if (value := line.cells[place].value) is not None]
+    def values(self, index: int) -> list[float]:
+        return [value for line in self.all_lines if (value := line.cells[index].value) is not None]
 
-    def shows(self, place: int) -> bool:
-        return any(line.cells[place].text.strip(DASH) for line in self.all_lines)
+    def shows(self, index: int) -> bool:
+        return any(line.cells[index].text.strip(DASH) for line in self.all_lines)
 
-    def share(self, place: int, cell: Cell) -> float | None:
+    def share(self, index: int, cell: Cell) -> float | None:
         """The length of a cell's bar, in per cent of the column's largest value."""
-        largest = max(self.values(place), default=0.0)
+        largest = max(self.values(index), default=0.0)
         return None if cell.value is None or largest <= 0 else round(100 * max(0.0, cell.value) / largest, 1)
 
-    def only(self, places: Sequence[int]) -> Table:
+    def only(self, indices: Sequence[int]) -> Table:
+        """The table with these of its columns, in this order."""
 
         def cut(lines: Iterable[Line]) -> tuple[Line, ...]:
-            return tuple(replace(line, cells=tuple(line.cells[place] for place in places)) for line in lines)
+            return tuple(replace(line, cells=tuple(line.cells[index] for index in indices)) for line in lines)
 
         other_groups = tuple((title, cut(lines)) for title, lines in self.other_groups)
         return Table(
-            tuple(self.columns[at] for at in places),
+            tuple(self.columns[index] for index in indices),
             cut(self.lines),
             cut(self.references),
             other_groups,
@@ -201,10 +159,10 @@ def differences(differs: Mapping[str, str | None]) -> str:
         others = "the others" if not count or "=" in count else "one other" if count == "1" else f"{count} others"
         left = {name: value for name, value in differs.items() if name not in ("heldout", "nrefs")}
         return ", ".join(filter(None, (f"each against {others}", differences(left))))
-    fields = [f"{name}: {value}" for name, value in differs.items() if value not in (None, "none")]
+    parts = [format_fields({name: value for name, value in differs.items() if value not in (None, "none")})]
     if is_of_whole_split(differs):
-        fields.append("of all images")
-    return ", ".join(fields)
+        parts.append("of all images")
+    return ", ".join(filter(None, parts))
 
 
 def is_of_whole_split(differs: Mapping[str, str | None]) -> bool:

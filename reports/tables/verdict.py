@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Final
 
-from reports.tables.columns import is_of_other_machine
-from reports.tables.numbers import cost, listed, percent, signed
+from reports.columns import is_of_other_machine
+from reports.numbers import cost, listed, percent, signed
 from reports.tables.table import is_of_whole_split
 from results.runs.leaderboard import Group, Row
 from results.runs.standings import MARGIN_SHARE, NO_SCORES, OTHER_MACHINE, Comparisons, RankInterval, Verdict

@@ -6,8 +6,8 @@ from typing import Any, Final
 from rich.console import Console
 from rich.text import Text
 
-from reports.tables.numbers import DASH
-from reports.text.comparison import MAIN_COSTS, caption_counts, warnings
+from reports.numbers import DASH
+from reports.text.comparison import caption_counts, main_costs, warnings
 from reports.text.comparison import content as comparison_content
 from reports.text.grid import Grid, bullets, escape_markdown, indented, interval, p_value, points, ratio
 from results.comparison.commits import CommitComparison, LostRun, MetricChange
@@ -134,9 +134,9 @@ def _grids(result: CommitComparison) -> list[Grid]:
     for pair in result.comparison.pairs:
         ratios = {cost.name: cost.ratio for cost in pair.costs}
         if ratios:
-            rows.append((pair.after.model, *(ratio(ratios.get(name)) for name in MAIN_COSTS)))
+            rows.append((pair.after.model, *(ratio(ratios.get(name)) for name in main_costs())))
     if rows:
-        grids.append(Grid(("Now by before", *MAIN_COSTS.values()), rows))
+        grids.append(Grid(("Now by before", *main_costs().values()), rows))
     return grids
 
 

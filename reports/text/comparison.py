@@ -8,20 +8,15 @@ from typing import Any, Final
 from rich.console import Console
 from rich.text import Text
 
-from reports.tables.numbers import DASH, amount, cost_kind, cost_order
+from reports.numbers import DASH, amount
 from reports.text.grid import Grid, bullets, escape_markdown, indented, interval, p_value, points, ratio
 from results.comparison.comparison import CaptionChange, Comparison, Pair, PairedTest, ScoreChange, Side
-from results.runs.more_metrics import depends_on
+from results.costs import compared_costs, cost_info, cost_order
+from results.metrics import depends_on
 from results.statistics.architecture import TTest
 from results.text import printable
 
 MAIN: Final = "CIDEr-D"
-MAIN_COSTS: Final = {
-    "parameters": "Params",
-    "gmac_beam": "GMAC",
-    "train_seconds": "Training",
-    "latency_median": "Latency",
-}
 _REFERENCES: Final = 2  # of each image, on a terminal
 _SETTINGS: Final = 8
 _WARNING: Final = "Conditions differ, so the differences are not the models' or the code's alone:"
@@ -134,6 +129,11 @@ def _content_over_seeds(test: TTest) -> dict[str, Any]:
         "seeds": test.seeds,
         "images": test.estimate.n,
     }
+
+
+def main_costs() -> dict[str, str]:
+    """The headings of the costs that are compared first, by name."""
+    return {cost.name: "GMAC" if cost.name == "gmac_beam" else cost.short_heading for cost in compared_costs()}
 
 
 def warnings(comparison: Comparison) -> list[str]:
@@ -298,16 +298,16 @@ def _spent(pairs: Sequence[Pair], single: bool, all_costs: bool) -> Grid:
     costs = [{change.name: change for change in pair.costs} for pair in pairs]
     if single:
         rows = []
-        for name in cost_order(costs[0]) if all_costs else MAIN_COSTS:
+        for name in cost_order(costs[0]) if all_costs else main_costs():
             if name not in costs[0]:
                 continue
             change = costs[0][name]
-            kind = cost_kind(change.name, change.unit)
+            info = cost_info(change.name, change.unit)
             spent = " → ".join(amount(change.name, side, change.unit) for side in (change.before, change.after))
-            rows.append((kind.label, spent, DASH if kind.flag else ratio(change.ratio)))
+            rows.append((info.label, spent, DASH if info.type == "flag" else ratio(change.ratio)))
         return Grid(("Cost", "A → B", "B by A"), rows)
     ratios_by_pair = []
     for pair, changes in zip(pairs, costs, strict=True):
-        ratios = [ratio(changes[name].ratio if name in changes else None) for name in MAIN_COSTS]
+        ratios = [ratio(changes[name].ratio if name in changes else None) for name in main_costs()]
         ratios_by_pair.append((_title(pair), *ratios))
-    return Grid(("B by A", *MAIN_COSTS.values()), ratios_by_pair)
+    return Grid(("B by A", *main_costs().values()), ratios_by_pair)

@@ -13,7 +13,7 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from reports.tables.numbers import DASH
+from reports.numbers import DASH
 from results.text import printable
 
 _LATEX: Final = {

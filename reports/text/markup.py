@@ -8,31 +8,33 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from reports.tables.boards import separated_by, signature_text
+from reports.columns import PLACE, Cell, default_columns
+from reports.numbers import DASH
+from reports.tables.boards import separated_by
 from reports.tables.budget_table import budget_table
-from reports.tables.columns import PLACE, Titled, leaderboards, people
 from reports.tables.contents import Contents
 from reports.tables.facts import contamination
-from reports.tables.numbers import DASH
-from reports.tables.table import Cell, Line, Table, letters
+from reports.tables.leaderboards import Titled, leaderboards, people
+from reports.tables.table import Line, Table, letters
 from reports.tables.verdict import as_given_note, part_of_split_note, verdict
 from reports.text.grid import escape_latex, escape_markdown, latex_row, markdown_table, one_line, tabular
 from results.errors import StoreError
+from results.metrics import RANKING_METRIC
 from results.published.scores import nearest, told_by_card
-from results.runs.leaderboard import RANKING_METRIC, Group, Row
+from results.runs.leaderboard import Group, Row
 from results.runs.standings import STILL_LEARNING, Comparisons, RankInterval
+from results.signature import format_signature
 from results.text import printable
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
 ALL = "all"
-DEFAULT = ("CIDEr-D", "interval", "place", "BLEU-4", "METEOR", "ROUGE-L", "SPICE", "computation")
 _NEEDS = "% needs \\usepackage{booktabs} and \\usepackage{threeparttable}\n"
 
 
-def markdown(contents: Contents, columns: Sequence[str] = DEFAULT) -> str:
-    """One table a group, with verdict, notes and signature."""
+def markdown(contents: Contents, columns: Sequence[str] | None = None) -> str:
+    """One table a group, with verdict, notes and signature; without `columns` those of `default_columns`."""
     parts: list[str] = []
     for group, table in _chosen_tables(contents, columns):
         parts.append(f"## {escape_markdown(_title(group))}\n")
@@ -43,16 +45,17 @@ def markdown(contents: Contents, columns: Sequence[str] = DEFAULT) -> str:
             parts.append(escape_markdown(" ".join(said)) + "\n")
         parts += _markdown_parts(table)
         if group.rows:
-            parts.append("`{}`\n".format(one_line(signature_text(group.signature, group.split)).replace("`", "'")))
+            signature = one_line(format_signature(group.signature, RANKING_METRIC, group.split))
+            parts.append("`{}`\n".format(signature.replace("`", "'")))
         for further in _further_tables(group, contents).values():
             note = " ".join((further.note, *further.table.sentences))
             parts += [f"### {further.title}\n", f"{escape_markdown(note)}\n", *_markdown_parts(further.table)]
     return "\n".join(parts) or "No run has finished yet.\n"
 
 
-def latex(contents: Contents, columns: Sequence[str] = DEFAULT) -> str:
-    """One `table` a group, with a label; best places are bold."""
-    found, labels = [], dict[str, int]()
+def latex(contents: Contents, columns: Sequence[str] | None = None) -> str:
+    """One `table` a group, with a label; best places are bold; without `columns` those of `default_columns`."""
+    parts, labels = list[str](), dict[str, int]()
     for group, table in _chosen_tables(contents, columns):
         caption, name = f"{_title(group)}.", re.sub(r"[^A-Za-z0-9-]+", "-", f"{group.dataset}-{group.split}")
         if group.separating:
@@ -60,50 +63,54 @@ def latex(contents: Contents, columns: Sequence[str] = DEFAULT) -> str:
         for note in (as_given_note([group]), part_of_split_note(group)):
             if note:
                 caption += f" {note}"
-        shown = [(caption, name, table)]
+        signature = format_signature(group.signature, RANKING_METRIC, group.split)
+        tables = [(caption, name, table)]
         for kind, further in _further_tables(group, contents).items():
             further_caption = " ".join((f"{_title(group)}. {further.title}.", further.note, *further.table.sentences))
-            shown.append((further_caption, f"{name}-{kind}", further.table))
-        for said, label, each in shown:
+            tables.append((further_caption, f"{name}-{kind}", further.table))
+        for table_caption, label, shown_table in tables:
             labels[label] = labels.get(label, 0) + 1  # from the second on, a label has a number
             number = f"-{labels[label]}" if labels[label] > 1 else ""
-            found.append(_latex_table(said, each, signature_text(group.signature, group.split), f"{label}{number}"))
-    return _NEEDS + "\n".join(found)
+            parts.append(_latex_table(table_caption, shown_table, signature, f"{label}{number}"))
+    return _NEEDS + "\n".join(parts)
 
 
-def _chosen_tables(contents: Contents, columns: Sequence[str]) -> list[tuple[Group, Table]]:
+def _chosen_tables(contents: Contents, columns: Sequence[str] | None) -> list[tuple[Group, Table]]:
     """Each group's table with these columns, named in part and in any case; a table that lacks one does without."""
-    whole = [(group, leaderboards([group], contents.runs, {})[0][0]) for group in contents.groups]
-    for column in columns:
-        if whole and column not in (ALL, *DEFAULT) and not any(_named(table, column) for _, table in whole):
-            known = dict.fromkeys(each.name for _, table in whole for each in table.columns)
+    tables = [leaderboards([group], contents.runs, {})[0][0] for group in contents.groups]
+    known = list(dict.fromkeys(column.name for table in tables for column in table.columns))
+    for column in columns or ():
+        # A usual column that no run has a number for is left out in silence.
+        if tables and column != ALL and not _matching([*known, *default_columns(RANKING_METRIC)], column):
             hint = f"choose from {', '.join(known)}, or all"
             raise StoreError(f"--columns {column} is no column of the leaderboard", hint)
-    return [(group, _chosen(table, columns)) for group, table in whole]
+    return [
+        (group, _chosen(table, default_columns(group.metric) if columns is None else columns))
+        for group, table in zip(contents.groups, tables, strict=True)
+    ]
 
 
 def _chosen(table: Table, columns: Sequence[str]) -> Table:
-    places = []
+    names = [column.name for column in table.columns]
+    chosen: list[int] = []
     for column in columns:
-        found = list(range(len(table.columns))) if column == ALL else _named(table, column)
-        if len(found) > 1 and column != ALL:
-            several = ", ".join(table.columns[place].name for place in found)
+        indices = list(range(len(names))) if column == ALL else _matching(names, column)
+        if len(indices) > 1 and column != ALL:
+            several = ", ".join(names[index] for index in indices)
             raise StoreError(f"--columns {column} may be each of: {several}", "write more of its name")
-        places += found
-    table = table.only([place for place in dict.fromkeys(places) if table.shows(place)])
+        chosen += indices
+    table = table.only([index for index in dict.fromkeys(chosen) if table.shows(index)])
     references = []
     for line in table.references:  # rows without a model do not say why they have no cost
         references.append(replace(line, cells=tuple(Cell("") if cell.text == DASH else cell for cell in line.cells)))
     return replace(table, references=tuple(references))
 
 
-def _named(table: Table, column: str) -> list[int]:
-    """The places of the columns that have this name; else of those with this part of a name."""
-    wanted, *names = (
-        re.sub(r"[^a-z0-9]", "", name.lower()) for name in (column, *(each.name for each in table.columns))
-    )
-    exact = [place for place, name in enumerate(names) if name == wanted]
-    return exact or [place for place, name in enumerate(names) if wanted and wanted in name]
+def _matching(names: Sequence[str], column: str) -> list[int]:
+    """The indices of the columns of this name; else of those with this part of a name."""
+    wanted, *plain = (re.sub(r"[^a-z0-9]", "", name.lower()) for name in (column, *names))
+    exact = [index for index, name in enumerate(plain) if name == wanted]
+    return exact or [index for index, name in enumerate(plain) if wanted and wanted in name]
 
 
 def _further_tables(group: Group, contents: Contents) -> dict[str, Titled]:

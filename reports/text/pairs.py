@@ -8,7 +8,7 @@ from typing import Final
 from rich.console import Console
 from rich.text import Text
 
-from reports.tables.numbers import DASH
+from reports.numbers import DASH
 from reports.text.grid import escape_markdown, indented, interval, markdown_table, p_value, points
 from results.comparison.pairs import PairResult
 from results.statistics.estimate import Estimate

@@ -7,7 +7,7 @@ from typing import Any, Final
 from rich.console import Console
 from rich.text import Text
 
-from reports.tables.numbers import listed
+from reports.numbers import listed
 from reports.text.grid import escape_markdown, indented
 from results.comparison.recording import Finding, Judged, Layer
 from results.text import printable

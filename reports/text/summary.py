@@ -12,9 +12,10 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from reports.tables.columns import INTERVAL, PLACE, leaderboards
+from reports.columns import INTERVAL, PLACE
+from reports.numbers import DASH, duration
 from reports.tables.facts import TRAINING_LABELS
-from reports.tables.numbers import DASH, duration
+from reports.tables.leaderboards import leaderboards
 from reports.tables.table import Line, Table
 from reports.tables.verdict import headline, longer_training, part_of_split_note, without_rank
 from results.runs import reading
@@ -213,35 +214,35 @@ def _conditions(group: Group) -> str:
 
 def _levels(table: Table, metric: str) -> str:
     """References and floors with their scores, on one line."""
-    at = table.place(metric)
-    if at is None:
+    index = table.index(metric)
+    if index is None:
         return ""
-    return "   ".join(f"{printable(line.model)} {line.cells[at].text}" for line in table.references)
+    return "   ".join(f"{printable(line.model)} {line.cells[index].text}" for line in table.references)
 
 
 def _best_rows(table: Table, lines: Sequence[Line], metric: str, width: int) -> RichTable:
     """Rank, model, score, interval and costs: as many columns as there is room for."""
-    columns = [at for at in (table.place(PLACE),) if at is not None and table.shows(at)]
+    columns = [index for index in (table.index(PLACE),) if index is not None and table.shows(index)]
     name_width = min(max(len(_name(line)) for line in lines), max(width - _BESIDE_NAME, _FEWEST_LETTERS))
-    room = width - name_width - sum(_width(table, lines, at) for at in columns)
+    room = width - name_width - sum(_width(table, lines, index) for index in columns)
     numbers = []
-    costs = [name for name in _COSTS if table.place(name) is not None]
+    costs = [name for name in _COSTS if table.index(name) is not None]
     for key in dict.fromkeys((metric, INTERVAL, *costs)):
-        at = table.place(key)
-        if at is not None and table.shows(at) and _width(table, lines, at) <= room:
-            numbers.append(at)
-            room -= _width(table, lines, at)
+        index = table.index(key)
+        if index is not None and table.shows(index) and _width(table, lines, index) <= room:
+            numbers.append(index)
+            room -= _width(table, lines, index)
     grid = RichTable(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, header_style="dim")
-    for at in columns:
-        grid.add_column(_heading(table, at), justify="right", no_wrap=True)
+    for index in columns:
+        grid.add_column(_heading(table, index), justify="right", no_wrap=True)
     grid.add_column("model", no_wrap=True, overflow="ellipsis", max_width=name_width)
-    for at in numbers:
-        grid.add_column(_heading(table, at), justify="right", no_wrap=True)
+    for index in numbers:
+        grid.add_column(_heading(table, index), justify="right", no_wrap=True)
     for line in lines:
         grid.add_row(
-            *(_shown(table, line, at) for at in columns),
+            *(_shown(table, line, index) for index in columns),
             Text(_name(line)),
-            *(_shown(table, line, at) for at in numbers),
+            *(_shown(table, line, index) for index in numbers),
         )
     return grid
 
@@ -253,15 +254,15 @@ def _name(line: Line) -> str:
     return printable(f"{line.model} ({', '.join(remarks)})" if remarks else line.model)
 
 
-def _heading(table: Table, at: int) -> str:
-    column = table.columns[at]
+def _heading(table: Table, index: int) -> str:
+    column = table.columns[index]
     if column.key in _COSTS[:2]:
         return "MAC"
     return _HEADINGS.get(column.key, column.name)
 
 
-def _shown(table: Table, line: Line, at: int) -> Text:
-    cell, key = line.cells[at], table.columns[at].key
+def _shown(table: Table, line: Line, index: int) -> Text:
+    cell, key = line.cells[index], table.columns[index].key
     text = cell.text
     if key == PLACE and cell.note:
         text = "-"
@@ -270,8 +271,8 @@ def _shown(table: Table, line: Line, at: int) -> Text:
     return Text(text.replace("\u202f", " ").strip().replace(DASH, "-"))
 
 
-def _width(table: Table, lines: Sequence[Line], at: int) -> int:
-    return _GAP + max(len(_heading(table, at)), *(_shown(table, line, at).cell_len for line in lines))
+def _width(table: Table, lines: Sequence[Line], index: int) -> int:
+    return _GAP + max(len(_heading(table, index)), *(_shown(table, line, index).cell_len for line in lines))
 
 
 def _with_option(words: Sequence[str], option: str, value: str) -> list[str]:

@@ -6,19 +6,22 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
+from reports.columns import PLACE
+from reports.numbers import DASH, percent
 from reports.tables.boards import separated_by
 from reports.tables.budget_table import budget_table
-from reports.tables.columns import INTERVAL, PLACE, SHORT, absent_levels, leaderboards, more_metrics, people
 from reports.tables.facts import NOT_STATED
-from reports.tables.numbers import DASH, percent
+from reports.tables.leaderboards import absent_levels, leaderboards, more_metrics, people
 from reports.tables.printed import source
 from reports.tables.scene_facts import what_is_wrong
 from reports.tables.table import Line, Table
 from reports.tables.verdict import PAIRS_MEANING, Pairs, needs_longer_training, no_places, pair_table, verdict
 from reports.text.grid import Grid, folded
+from results.costs import cost_legends
+from results.metrics import RANKING_METRIC, metric_info
 from results.published.scores import AblationTable, ablation_tables
 from results.runs import reading
-from results.runs.leaderboard import RANKING_METRIC, Group, Row, leaderboard
+from results.runs.leaderboard import Group, Row, leaderboard
 from results.runs.run import Run
 from results.runs.standings import Comparisons, RankingOptions
 from results.store.store import Store
@@ -26,11 +29,6 @@ from results.text import printable
 
 _APART = "reference, not ranked"
 _LISTED_PLANNED = 5
-_TURNS = (
-    *(PLACE, INTERVAL, "CIDEr-D", "gmac_beam_mean_length", "gmac_beam", "latency_median", "train_seconds"),
-    *("BLEU-4", "SPICE", "METEOR", "ROUGE-L", "parameters", "BLEU-1", "BLEU-2", "BLEU-3"),
-)
-"""Keys of columns in the order in which they are given room, after the metric that ranks."""
 _STYLES = {"failed": "bold red", "skipped": "yellow", "running": "cyan", "interrupted": "cyan", "planned": "dim"}
 
 
@@ -50,9 +48,9 @@ def print_leaderboard(
         shown |= _print_group(group, groups, console, () if joint else verdict(group), once)
     if not groups:
         console.print("No run has finished yet.")
-    if compared := [(each, each.comparisons) for each in groups if each.comparisons is not None]:
+    if compared := [(group, group.comparisons) for group in groups if group.comparisons is not None]:
         console.print()
-        floors = any(found.floor_tests for _, found in compared)
+        floors = any(comparisons.floor_tests for _, comparisons in compared)
         kinds = {group.is_as_given: comparisons for group, comparisons in reversed(compared)}
         for as_given, comparisons in sorted(kinds.items()):
             legend = _legend(comparisons, floors, shown, as_given=as_given)
@@ -89,19 +87,19 @@ def _say(text: str, console: Console, style: str = "dim") -> None:
 
 
 def _print_group(
-    group: Group, groups: Sequence[Group], console: Console, said: Sequence[str], once: set[str]
+    group: Group, groups: Sequence[Group], console: Console, sentences: Sequence[str], once: set[str]
 ) -> set[str]:
     """Print a group's tables; remarks that are in `once` were printed below an earlier one."""
     [table], _ = leaderboards([group], None, {})
     console.print()
     _say(group.name + (f", {group.track} track" if group.rows else ""), console, "bold")
-    for sentence in said:
+    for sentence in sentences:
         _say(sentence, console, "")
     if (pairs := pair_table(group)) is not None:
         _print_pairs(pairs, console)
-    shown, gone = _fitted(table, group.metric, console)
+    shown, hidden = _fitted(table, group.metric, console)
     print_table(shown, console, group.metric)
-    room = f"No room here for {', '.join(gone)}; bench report shows every column." if gone else ""
+    room = f"No room here for {', '.join(hidden)}; bench report shows every column." if hidden else ""
     _say_once((room, absent_levels(group)), once, console)
     if group.separating:
         _say(f"Not comparable with this split's other tables; here {separated_by(group)}", console, "yellow")
@@ -136,24 +134,27 @@ def print_table(table: Table, console: Console, main: str = "") -> None:
     """
     lines = (*table.lines, *table.references)
     seeds = {len(line.runs) for line in table.lines} or {1}
-    said = max(seeds) if len(seeds) == 1 else 1
-    names = [_name(line, table, said) for line in lines]
-    left = list(range(len(table.columns)))
-    while left:
+    common_seeds = max(seeds) if len(seeds) == 1 else 1
+    names = [_name(line, table, common_seeds) for line in lines]
+    remaining = list(range(len(table.columns)))
+    while remaining:
         room, chosen = console.width - _name_width(table), list[int]()
-        for at in left:
-            room -= _width(table, at, main)
+        for index in remaining:
+            room -= _width(table, index, main)
             if room < 0 and chosen:
                 break
-            chosen.append(at)
-        left = left[len(chosen) :]
-        headings = [f"{said} seeds each" if said > 1 else "", *(table.columns[at].short for at in chosen)]
+            chosen.append(index)
+        remaining = remaining[len(chosen) :]
+        headings = [
+            f"{common_seeds} seeds each" if common_seeds > 1 else "",
+            *(table.columns[index].short for index in chosen),
+        ]
         rich = Grid(headings, ()).rich()
         rich.columns[0].min_width = _name_width(table)
         for number, (name, line) in enumerate(zip(names, lines, strict=True)):
             if number == len(table.lines):
                 rich.add_row(Text(_APART, style="dim italic"))
-            cells = (_number(line, at, table, main) for at in chosen)
+            cells = (_number(line, index, table, main) for index in chosen)
             rich.add_row(name, *cells, style="dim" if number >= len(table.lines) else "")
         console.print(rich)
     for note, mark in table.marks.items():
@@ -161,26 +162,30 @@ def print_table(table: Table, console: Console, main: str = "") -> None:
 
 
 def _say_once(remarks: Iterable[str], once: set[str], console: Console) -> None:
-    for remark in dict.fromkeys(each for each in remarks if each and each not in once):
+    for remark in dict.fromkeys(remark for remark in remarks if remark and remark not in once):
         once.add(remark)
         _say(remark, console)
 
 
 def _fitted(table: Table, main: str, console: Console) -> tuple[Table, list[str]]:
-    """The columns that have room, in their turns, and the headings of the others: no number may be cut."""
+    """The columns that have room, by their priority, and the headings of the others: no number may be cut."""
+    priorities: dict[int, int] = {}
+    for index, column in enumerate(table.columns):
+        if column.priority is not None and table.shows(index):
+            priorities[index] = -1 if column.key == main else column.priority
     room, chosen = console.width - _name_width(table), list[int]()
-    keys = [column.key for column in table.columns]
-    wanted = [at for at, key in enumerate(keys) if key in _TURNS and table.shows(at)]
-    for at in sorted(wanted, key=lambda at: -1 if keys[at] == main else _TURNS.index(keys[at])):
-        width = _width(table, at, main)
+    for index in sorted(priorities, key=priorities.__getitem__):
+        width = _width(table, index, main)
         if width <= room:
             room -= width
-            chosen.append(at)
-    return table.only(sorted(chosen)), [table.columns[at].short for at in wanted if at not in chosen]
+            chosen.append(index)
+    return table.only(sorted(chosen)), [table.columns[index].short for index in priorities if index not in chosen]
 
 
-def _width(table: Table, at: int, main: str) -> int:
-    return 2 + max(len(table.columns[at].short), *(_number(line, at, table, main).cell_len for line in table.all_lines))
+def _width(table: Table, index: int, main: str) -> int:
+    return 2 + max(
+        len(table.columns[index].short), *(_number(line, index, table, main).cell_len for line in table.all_lines)
+    )
 
 
 def _name_width(table: Table) -> int:
@@ -188,28 +193,24 @@ def _name_width(table: Table) -> int:
     return max(14, *(len(part) for name in names for part in name.split("\n")))
 
 
-def _legend(found: Comparisons, floors: bool, shown: Collection[str], *, as_given: bool) -> str:
+def _legend(comparisons: Comparisons, floors: bool, shown: Collection[str], *, as_given: bool) -> str:
     without = "A row that is not significantly above every floor has no place. " if floors else ""
-    place = f"Place: the ranks that the differences in {found.metric} between all rows allow, "
+    place = f"Place: the ranks that the differences in {comparisons.metric} between all rows allow, "
     if as_given:
         test = "between these captions: paired sign-flip tests over images."
         return f"{place}{test} {without}95 %: interval over images, unless a note says otherwise."
-    costs = {
-        "MAC": "multiply-accumulates of one image's caption by beam search",
-        "Latency": "the time of one image's caption by beam search",
-        "Training": "the time of all steps",
-    }
-    said = (
+    text = (
         f"{place}over seeds and images, after these updates; of 100 simulated tables of equal models 1 to 9 falsely "
         f"tell two apart. {without}95 %: interval of the mean over seeds and images. ±: standard deviation over seeds."
     )
-    return " ".join((said, *(f"{name}: {meaning}." for name, meaning in costs.items() if name in shown)))
+    costs = [f"{heading}: {legend}." for heading, legend in cost_legends().items() if heading in shown]
+    return " ".join((text, *costs))
 
 
-def _name(line: Line, table: Table, said: int) -> Text:
+def _name(line: Line, table: Table, common_seeds: int) -> Text:
     """The model, the number of its seeds where it is not said once for all, and what sets it apart."""
     name = Text(folded(printable(line.model)))
-    if len(line.runs) > 1 and len(line.runs) != said:
+    if len(line.runs) > 1 and len(line.runs) != common_seeds:
         name.append(f" ×{len(line.runs)}", style="dim")
     for badge in line.badges:
         name.append(f" {table.marks[badge.note]})", style="dim")
@@ -218,9 +219,9 @@ def _name(line: Line, table: Table, said: int) -> Text:
     return name
 
 
-def _number(line: Line, at: int, table: Table, main: str) -> Text:
+def _number(line: Line, index: int, table: Table, main: str) -> Text:
     """A cell, with the deviation over seeds in the `main` column; a dash where a note says why there is no place."""
-    cell, key = line.cells[at], table.columns[at].key
+    cell, key = line.cells[index], table.columns[index].key
     shown = DASH if key == PLACE and cell.note else cell.text.removesuffix("MAC")
     text = Text(shown.replace("\u202f", " "), style="bold" if key == main else "")
     if key == main and cell.spread:
@@ -235,7 +236,9 @@ def _print_failures(failures: Sequence[Run], console: Console) -> None:
     _say("Not finished", console, "bold")
     waiting = sum(failure.status == "planned" for failure in failures)
     many = waiting > _LISTED_PLANNED
-    for failure in (each for each in failures if not (many and each.status == "planned")):
+    for failure in failures:
+        if many and failure.status == "planned":
+            continue
         line = Text(f"{failure.state:8}", style=_STYLES.get(failure.state, ""))
         line.append(f" {printable(failure.model)}, seed {failure.seed}", style="not bold default")
         console.print(line)
@@ -257,7 +260,7 @@ def _print_ablation(table: AblationTable, group: Group, measured: Mapping[str, R
     printed = f"printed on {first.split or NOT_STATED}, {first.objective or NOT_STATED}, beam {beam}"
     own = f"measured on {group.dataset} {group.split}, beam {group.signature.get('beam', NOT_STATED)}"
     console.print(Text(f"{printed}; {own}; no conclusion where data, features or seeds differ"))
-    show("", (SHORT[metric] for metric in table.metrics), "dim")
+    show("", (metric_info(metric).short_heading for metric in table.metrics), "dim")
     for row in table.rows:
         scores = [f"{row.scores[metric].value:.1f}" if metric in row.scores else DASH for metric in table.metrics]
         trained: list[Row | None] = [measured[model] for model in row.models if model in measured]

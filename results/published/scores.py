@@ -11,11 +11,11 @@ from typing import Any, Literal
 import yaml
 
 from results.errors import StoreError
+from results.metrics import metric_names
 from results.records import stages_of
 
 Objective = Literal["XE", "RL"]
 Backbone = Literal["frozen", "trained"]
-METRICS = ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR", "ROUGE-L", "CIDEr-D", "SPICE")
 SPLIT_IMAGES = {"karpathy-test": 5000, "karpathy-val": 5000, "nocaps-val": 4500}
 _SERVER_DOMAINS = {"in-domain": 648, "near-domain": 2938, "out-domain": 914}
 
@@ -41,7 +41,7 @@ class PublishedScore:
     """One printed number with its conditions; None where the paper does not state one.
 
     `model` is the table's row, under one name in all papers; `variant` distinguishes the rows of one model. Scores
-    (`METRICS`) are in percent, as printed; `note` says what the paper implies but does not state.
+    (`results.metrics.METRICS`) are in percent, as printed; `note` says what the paper implies but does not state.
     """
 
     paper: str
@@ -391,7 +391,7 @@ def ablation_tables(preset: str) -> tuple[AblationTable, ...]:
     recipe, tables = recipes().get(preset), []
     for place in recipe.ablation if recipe else ():
         rows = printed_rows(each for each in scores() if (each.paper, each.table) == place and each.unit == "percent")
-        metrics = tuple(name for name in METRICS if any(name in row for row in rows))
+        metrics = tuple(name for name in metric_names() if any(name in row for row in rows))
         found = []
         for row in rows:
             first = next(iter(row.values()))

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from results.runs.more_metrics import base_name
+from results.metrics import base_name
 from results.statistics.significance import Array, pseudo_values, ratio
 
 KINDS: Final = ("object", "colour", "size", "count", "relation", "background")

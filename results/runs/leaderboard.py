@@ -7,6 +7,7 @@ from statistics import fmean
 from typing import Any, Final
 
 from results.errors import StoreError
+from results.metrics import RANKING_METRIC as RANKING_METRIC
 from results.records import CodeRecord, Quantity, Role, without_code
 from results.runs.reading import FINISHED, image_scores, read_runs
 from results.runs.run import NO_PART, SYSTEMS, Run, StoredPretraining
@@ -38,7 +39,6 @@ from results.statistics.learning import Learning, State, mean_learning
 from results.statistics.score_matrix import ScoreMatrix
 from results.store.store import Store
 
-RANKING_METRIC = "CIDEr-D"
 _NAMED = 3
 _STATED: Final = (
     ("parameters", "parameters", 1.0, ""),

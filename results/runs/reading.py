@@ -8,9 +8,9 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, func, or_, select, true, type_coerce
 
 from results.errors import StoreError
+from results.metrics import depends_on
 from results.records import AttentionRecord, CodeRecord, EpochRecord, ImageRecord, Quantity
 from results.runs.facts import fact_counts, fact_influences, is_fact
-from results.runs.more_metrics import depends_on
 from results.runs.run import DatasetInfo, Run
 from results.runs.scores import OVERALL, ScoreKey
 from results.statistics.score_matrix import ScoreMatrix

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Final, Literal, NamedTuple
 
+from results.metrics import is_more
 from results.records import Quantity
 from results.runs.facts import is_fact
-from results.runs.more_metrics import is_more
 
 OVERALL: Final = "overall"
 """The domain of all images of a split."""
@@ -24,7 +24,7 @@ class ScoreKey(NamedTuple):
 
 @cache
 def kind_of(metric: str) -> Kind:
-    """Whether it is one of the metrics of every run, one of `results.runs.more_metrics`, or one of facts."""
+    """Whether it is one of the metrics of every run, one of `results.metrics`, or one of facts."""
     if is_more(metric):
         return "further"
     return "fact" if is_fact(metric) else "usual"

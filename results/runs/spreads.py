@@ -7,6 +7,7 @@ from math import fsum, sqrt
 from statistics import fmean
 from typing import Any, Final, Literal, get_args
 
+from results.metrics import metric_info
 from results.records import Quantity
 from results.runs.run import Run
 from results.statistics.architecture import OVER_IMAGES, OVER_SEEDS, architecture_mean
@@ -35,8 +36,6 @@ class Spread:
 Phase = Literal["trained", "measured"]
 
 _UNITS: Final = frozenset({"s", "images/s", "GMAC/s", "%", "h", "J", "W"})
-_HIGHEST: Final = {"CIDEr-D": 10.0}
-"""The highest score that there can be, a fraction, where it is not 1."""
 _AFTER_TRAINING: Final = ("latency_", "energy_", "idle_")
 
 
@@ -147,7 +146,7 @@ def with_interval_over_seeds(spread: Spread, metric: str, scores: Array | None) 
     mean = Estimate(None) if scores is None else architecture_mean(scores)
     if mean.low is None or mean.high is None:
         return spread
-    highest = _HIGHEST.get(metric, 1.0)
+    highest = metric_info(metric).highest
     return replace(spread, low=max(mean.low, 0.0), high=min(mean.high, highest), over=OVER_SEEDS)
 
 

@@ -15,6 +15,7 @@ from typing import Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from results.metrics import METRICS
 from results.statistics.estimate import ALPHA, Estimate
 
 Array = NDArray[np.float64]
@@ -265,7 +266,7 @@ def holm_levels(p_values: Sequence[float]) -> list[float]:
     return levels
 
 
-SUMS: Final = ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR")
+SUMS: Final = tuple(metric.name for metric in METRICS if not metric.is_mean)
 """Metrics that sum the images' statistics before they divide; all others are means over images."""
 
 

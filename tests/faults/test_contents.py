@@ -13,10 +13,11 @@ import torch
 
 from harness.benchmark.pretrained import Pretrained
 from harness.config.features import FeatureConfig
-from harness.data.backbones.backbone import open_backbone
-from harness.data.dataset import Dataset, Sample, open_dataset
+from harness.data.backbones.opening import open_backbone
+from harness.data.dataset import Dataset, Sample
 from harness.data.formats.predictions import read_predictions
 from harness.data.formats.references import read_references
+from harness.data.opening import open_dataset
 from harness.data.regions.hdf5 import RegionHdf5
 from harness.data.regions.opening import RegionFolder
 from harness.data.regions.regions import BadRegions, RawRegions

@@ -88,7 +88,7 @@ def own_registry() -> Iterator[None]:
     from zoo import registry
 
     try:
-        with mock.patch.dict(registry._cards):
+        with mock.patch.dict(registry._registered):
             yield
     finally:
         for name in [name for name in sys.modules if name.startswith("bench_plugin_")]:
@@ -278,7 +278,7 @@ def make_run(tmp_path: Path) -> MakeRun:
     from harness.benchmark.saved_model import SavedModel
     from harness.config.features import FeatureConfig
     from harness.config.preset import Decoding
-    from harness.data.backbones.backbone import open_backbone
+    from harness.data.backbones.opening import open_backbone
     from harness.data.vocabulary import Vocabulary
     from harness.training.checkpoint import save_weights
     from zoo import create_model, model_card

@@ -128,7 +128,7 @@ for name in [*select_models("all"), "expansionnet_v2/end-to-end", "git/small"]:
     loaded = {file[file.rindex("/zoo/") + 1 :] for file in json.loads(os.read(reading, 1 << 20))}
     other = loaded - code_of_model(name, model_card(name).tiny).files.keys() - {"zoo/registry.py", "zoo/errors.py"}
     # Cards, whose arguments are in the key.
-    other = {file for file in other if not file.startswith("zoo/presets/") and file != "zoo/__init__.py"}
+    other = {file for file in other if not file.startswith("zoo/cards/") and file != "zoo/__init__.py"}
     if other:
         missing[name] = sorted(other)
 print(json.dumps(missing))

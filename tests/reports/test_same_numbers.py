@@ -18,9 +18,9 @@ from scipy import stats
 
 from harness.metrics.evaluator import Evaluator, with_intervals
 from harness.metrics.signature import EvaluationSettings
+from reports.columns import Cell
 from reports.tables.boards import boards
 from reports.tables.contents import Contents
-from reports.tables.table import Cell
 from reports.text.markup import as_csv, as_json, latex, markdown
 from results import DatasetRecord, ImageRecord, Outcome, Quantity, Results, RunSpec, SplitResult, Store
 from results.runs.spreads import Spread

@@ -195,8 +195,8 @@ def test_deeper_models_step_as_they_are_taught(name, deeper):
 def test_an_image_without_regions_is_seen_as_the_sentinel_alone():
     attention = SentinelAttention(6, 4, 0.5).double().eval()
     state, sentinel, regions = (torch.randn(*shape).double() for shape in ((4, 6), (4, 6), (2, 7, 6)))
-    keys, barrier = attention.project(regions, torch.zeros(2, 7, dtype=torch.bool))
-    found = attention(state, sentinel, keys, regions, barrier)
+    keys, attention_bias = attention.project(regions, torch.zeros(2, 7, dtype=torch.bool))
+    found = attention(state, sentinel, keys, regions, attention_bias)
     expected = attention.sentinel(sentinel).relu() + attention.state(state).tanh()
     close(found, expected)
 

@@ -67,6 +67,6 @@ def test_a_model_without_a_width_is_named(monkeypatch: pytest.MonkeyPatch) -> No
         """A constructor whose model has no d_model."""
 
     card = ModelCard("one_size", of_one_size, "", "", 2026, "", "", "grid")  # type: ignore[arg-type]
-    monkeypatch.setattr(registry, "_cards", {**registry._cards, "one_size": card})
+    monkeypatch.setattr(registry, "_registered", {**registry._registered, "one_size": card})
     with pytest.raises(ZooError, match="one_size has no argument d_model"):
         match_width("one_size", TARGET, **SIZES)

@@ -6,13 +6,14 @@ from torch.nn import functional as F
 
 import zoo
 from tests.zoo.test_laws import look
+from zoo.fast.aoanet import AoAScan
+from zoo.fast.looped import LoopedLinear, loop
+from zoo.fast.switch import plain_forms
+from zoo.fast.updown import UpDownScan
 from zoo.layers.annotated_norm import AnnotatedNorm
 from zoo.layers.expansion import GatedStreams, gate_streams, normalise
-from zoo.layers.looped import LoopedLinear, loop
 from zoo.layers.lstm import LSTMCell
-from zoo.models.aoanet import AoAScan
 from zoo.models.cgru import GRUCell
-from zoo.models.updown import UpDownScan
 from zoo.recurrent import RecurrentCaptioner
 
 
@@ -105,11 +106,11 @@ def test_a_second_pass_adds_its_gradients_to_the_first(name):
 def test_scan_of_updown():
     width, length, rows, images = 2, 3, 4, 2
     inputs, keys, values = numbers(rows, length, 4 * width), numbers(images, 3, 5), numbers(images, 3, width)
-    barrier = torch.tensor([0.0, 0.0, -1e300]).double().expand(images, 1, 3)
+    attention_bias = torch.tensor([0.0, 0.0, -1e300]).double().expand(images, 1, 3)
     weights = [numbers(4 * width, 2 * width), numbers(5, width), numbers(1, 5), numbers(4 * width, 3 * width)]
 
     def scanned(inputs, keys, values, *weights):
-        return UpDownScan.apply(inputs, keys, barrier, values, *weights)
+        return UpDownScan.apply(inputs, keys, attention_bias, values, *weights)
 
     assert torch.autograd.gradcheck(scanned, (inputs, keys, values, *weights, numbers(4 * width)))
 
@@ -120,12 +121,12 @@ def test_scan_of_aoa(dropping):
     keys, values = numbers(images, heads, 2 * memories, 2), numbers(images, heads, 2 * memories, 2)
     weights = [numbers(4 * width, 2 * width), numbers(width, width), numbers(width)]
     weights += [numbers(2 * width, 2 * width), numbers(2 * width)]
-    barrier = torch.zeros(images, heads, 1, 2 * memories).double()
+    attention_bias = torch.zeros(images, heads, 1, 2 * memories).double()
     shapes = (length, rows, width), (length, images * heads, rows // images, 2 * memories)
     dropped = tuple(F.dropout(torch.ones(shape).double(), 0.4) if dropping else None for shape in shapes)
 
     def scanned(inputs, keys, values, *weights):
-        return AoAScan.apply(inputs, keys, values, barrier, *dropped, memories, *weights)
+        return AoAScan.apply(inputs, keys, values, attention_bias, *dropped, memories, *weights)
 
     assert torch.autograd.gradcheck(scanned, (numbers(rows, length, 4 * width), keys, values, *weights))
 
@@ -150,7 +151,7 @@ def test_a_scan_equals_its_positions(name, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["updown", "aoanet", "image_transformer", "cgru", "x_lan", "adaptive_attention"])
-def test_in_half_precision_gradients_are_no_further_off_than_those_of_plain_loops(name, monkeypatch):
+def test_in_half_precision_gradients_are_no_further_off_than_those_of_plain_loops(name):
     model = zoo.create_model(name, vocab_size=9, visual_dim=6, **zoo.model_card(name).tiny).eval()
     visual, tokens = look(model, dtype=torch.float32), torch.randint(3, 9, (6, 5))
 
@@ -162,6 +163,27 @@ def test_in_half_precision_gradients_are_no_further_off_than_those_of_plain_loop
         return torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
 
     exact, written = gradients(False), gradients(True)
-    for module in ("zoo.recurrent", "zoo.layers.looped"):
-        monkeypatch.setattr(f"{module}.written_out", lambda: False)
-    assert (written - exact).norm() <= 1.05 * (gradients(True) - exact).norm() < 0.05 * exact.norm()
+    with plain_forms():
+        plain = gradients(True)
+    assert (written - exact).norm() <= 1.05 * (plain - exact).norm() < 0.05 * exact.norm()
+
+
+def test_fast_forms_equal_the_plain_ones(architecture):
+    """Logits and gradients of every model, in float64."""
+    model = zoo.create_model(architecture, vocab_size=9, visual_dim=6, **zoo.model_card(architecture).tiny)
+    model = model.double().eval()
+    visual, tokens = look(model), torch.randint(3, 9, (6, 5))
+
+    def passed():
+        model.zero_grad()
+        logits = model(visual, tokens)
+        logits.sin().sum().backward()
+        gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
+        return {"logits": logits.detach()} | {name: value for name, value in gradients.items() if value is not None}
+
+    fast = passed()
+    with plain_forms():
+        plain = passed()
+    scale = max(value.abs().max() for value in plain.values())
+    assert fast.keys() == plain.keys()
+    assert max((fast[name] - plain[name]).abs().max() for name in plain) <= 1e-12 * max(scale, 1.0)

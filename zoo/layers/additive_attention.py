@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.layers.looped import Looped, SharedMatrix, autocasts
+from zoo.fast.looped import Looped, SharedMatrix, autocasts
 
 
 class AdditiveAttention(Looped):
@@ -25,7 +25,7 @@ class AdditiveAttention(Looped):
         self.score = nn.Linear(d_attention, 1)
 
     def project(self, regions: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Project an image once: keys (B, L, A), and a barrier (B, 1, L) to be added to the scores.
+        """Project an image once: keys (B, L, A), and an attention bias (B, 1, L) to be added to the scores.
 
         `regions` are (B, L, D), `mask` (B, L) is true where valid. The keys contain all biases, so queries add none.
         That of the scores is the same for all, so that the softmax cancels it: it enters with its gradient of zero.
@@ -34,27 +34,27 @@ class AdditiveAttention(Looped):
         keys = 2 * F.linear(regions, self.key.weight, bias)
         # The lowest number, not minus infinity: an image without valid regions attends to all of them evenly.
         lowest = torch.finfo(self.score.weight.dtype).min
-        barrier = torch.zeros_like(mask, dtype=self.score.weight.dtype).masked_fill_(~mask, lowest)
-        return keys, barrier[:, None]
+        attention_bias = torch.zeros_like(mask, dtype=self.score.weight.dtype).masked_fill_(~mask, lowest)
+        return keys, attention_bias[:, None]
 
-    def forward(self, queries: Tensor, keys: Tensor, values: Tensor, barrier: Tensor) -> Tensor:
+    def forward(self, queries: Tensor, keys: Tensor, values: Tensor, attention_bias: Tensor) -> Tensor:
         """What each query attends to, (B * n, D_v).
 
         Args:
             queries: (B * n, D_q); the n rows of an image are adjacent and share its keys.
             keys: from `project`.
             values: (B, L, D_v).
-            barrier: from `project`, of images or repeated for their rows, (B * n, 1, L).
+            attention_bias: from `project`, of images or repeated for their rows, (B * n, 1, L).
         """
         projected = self.matrix("query", lambda: SharedMatrix(self.query.weight))(queries)
         projected = projected.view(keys.shape[0], -1, 1, keys.shape[2])
         # tanh(x) = 2 sigmoid(2 x) - 1. On CPUs a sigmoid takes a sixth of tanh's time, and the softmax is
         # invariant to a constant in all scores.
         waves, weight = torch.sigmoid(torch.add(keys[:, None], projected, alpha=2)), self.score.weight.view(-1)
-        if len(barrier) == len(queries) and not autocasts(waves):  # which would round the barrier to minus infinity
-            scores = torch.addmv(barrier.view(-1), waves.flatten(0, 2), weight, alpha=2).view(waves.shape[:-1])
+        if len(attention_bias) == len(queries) and not autocasts(waves):  # it would round the bias to minus infinity
+            scores = torch.addmv(attention_bias.view(-1), waves.flatten(0, 2), weight, alpha=2).view(waves.shape[:-1])
         else:
-            scores = torch.add(barrier.view(len(keys), -1, keys.shape[1]), waves @ weight, alpha=2)
+            scores = torch.add(attention_bias.view(len(keys), -1, keys.shape[1]), waves @ weight, alpha=2)
         weights = scores.softmax(-1).to(values.dtype)
         attended = self.matrix("values", lambda: SharedMatrix(values.transpose(1, 2)))(weights)
         return attended.flatten(0, 1)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.layers.annotated_norm import AnnotatedNorm
-from zoo.layers.attention import SelfAttention, barrier, head_width, joined, split_heads
+from zoo.layers.attention import SelfAttention, head_width, joined, mask_to_bias, split_heads
 from zoo.layers.residual import EncoderLayer
 
 GraphMode = Literal["paper", "official"]
@@ -144,17 +144,17 @@ class MemoriesAttention(nn.Module):
         keys, values = (
             part.view(*part.shape[:3], self.n_heads, -1).permute(0, 3, 2, 1, 4).flatten(2, 3) for part in (keys, values)
         )
-        barred, [keys] = barrier(mask, [keys * keys.shape[-1] ** -0.5])
-        return keys, values / self.n_memories, barred.repeat(1, self.n_heads, 1, self.n_memories)
+        attention_bias, [keys] = mask_to_bias(mask, [keys * keys.shape[-1] ** -0.5])
+        return keys, values / self.n_memories, attention_bias.repeat(1, self.n_heads, 1, self.n_memories)
 
-    def forward(self, queries: Tensor, keys: Tensor, values: Tensor, barred: Tensor) -> Tensor:
+    def forward(self, queries: Tensor, keys: Tensor, values: Tensor, attention_bias: Tensor) -> Tensor:
         """Queries (B * n, D) of an image's n rows, and what `prepare` gives, to (B * n, D)."""
         heads = split_heads(queries.to(keys.dtype).view(len(keys), -1, queries.shape[1]), self.n_heads)
         if self.n_memories == 1:
             rate = self.dropout.p if self.training else 0.0
-            answer = F.scaled_dot_product_attention(heads, keys, values, barred, rate, scale=1.0)
+            answer = F.scaled_dot_product_attention(heads, keys, values, attention_bias, rate, scale=1.0)
             return answer.transpose(1, 2).reshape(queries.shape)
-        scores = torch.baddbmm(barred.flatten(0, 1), heads.flatten(0, 1), keys.flatten(0, 1).transpose(1, 2))
+        scores = torch.baddbmm(attention_bias.flatten(0, 1), heads.flatten(0, 1), keys.flatten(0, 1).transpose(1, 2))
         scores = scores.view(*heads.shape[:3], self.n_memories, -1)
         weights = self.dropout(scores.softmax(-1)).flatten(0, 1).flatten(2)
         answer = torch.bmm(weights.to(values.dtype), values.flatten(0, 1))

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.errors import ZooError
+from zoo.fast.looped import product_type
 from zoo.layers.cache import Cache, append, widen
-from zoo.layers.looped import product_type
 
 _KEPT: ContextVar[dict[tuple[int, ...], tuple[Tensor, Tensor]] | None] = ContextVar("kept", default=None)
 """By the identities of layers, what `joined` made of them."""
@@ -37,7 +37,7 @@ def attend(
         queries: (B, H, T, d_k).
         keys, values: (B, H, L, d_k).
         mask: (B, L), or (B, T, L) where queries differ; true where a key is visible. A query without visible keys
-            attends to all of them evenly, except for the bias. Or what `barrier` makes of a mask, without a bias.
+            attends to all of them evenly, except for the bias. Or what `mask_to_bias` makes of a mask, without a bias.
         bias: (B, H, T, L), added to the scores.
     """
     if mask is not None and mask.dtype == torch.bool:
@@ -53,7 +53,7 @@ def attend(
     return F.scaled_dot_product_attention(queries, keys, values, mask, dropout)
 
 
-def barrier(mask: Tensor, keys: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
+def mask_to_bias(mask: Tensor, keys: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
     """Do once what `attend` does with a mask at every call, where many queries see the same keys.
 
     Args:
@@ -132,7 +132,7 @@ class MultiHeadAttention(nn.Module):
         Args:
             queries: (B * n, T, D); the n rows of an image are adjacent and share its keys.
             keys, values: (B, H, L, d_k), from `project`.
-            mask: (B, L), or (B, n * T, L) where queries differ; true where a key is visible. Or of `barrier`.
+            mask: (B, L), or (B, n * T, L) where queries differ; true where a key is visible. Or of `mask_to_bias`.
         """
         heads = self._heads(self.query(queries).view(keys.shape[0], -1, queries.shape[-1]))
         return self._merge(attend(heads, keys, values, mask, self._rate()), queries)

@@ -13,17 +13,17 @@ streams are computed side by side, first a, then b.
 """
 
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from zoo.fast.expansion import EPSILON, GateStreams, Normalise, Weigh, divide, group_totals
+from zoo.fast.looped import full_precision, no_autocast, product_type
+from zoo.fast.switch import custom_backward
 from zoo.layers.attention import joined
 from zoo.layers.cache import Cache, append, widen, widen_pairs
-from zoo.layers.looped import exactly, full_precision, product_type
-
-EPSILON = 1e-9
 
 
 def normalise(weights: Tensor, dim: int | tuple[int, ...], groups: Sequence[int] = (), scale: float = 1.0) -> Tensor:
@@ -34,50 +34,10 @@ def normalise(weights: Tensor, dim: int | tuple[int, ...], groups: Sequence[int]
     With `groups`, lengths that add up to the last dimension, `dim` is the last: each group is normalised by itself and
     divided by their number, so that they average.
     """
-    if torch.is_grad_enabled() and weights.requires_grad:
-        normalised: Tensor = _Normalise.apply(weights, dim, groups, scale)
+    if custom_backward() and weights.requires_grad:
+        normalised: Tensor = Normalise.apply(weights, dim, groups, scale)
         return normalised
-    return _divided(weights, _totals(weights, dim, groups, scale))
-
-
-def _divided(weights: Tensor, totals: Tensor) -> Tensor:
-    """The quotient, in the type of the products that follow: a cast would be a kernel of its own."""
-    if (dtype := product_type(weights)) == weights.dtype:
-        return weights / totals
-    return torch.div(weights, totals, out=weights.new_empty(weights.shape, dtype=dtype))
-
-
-def _sums(weights: Tensor, dim: int | tuple[int, ...], groups: Sequence[int]) -> Tensor:
-    """The sums by which weights are normalised, one for each weight or broadcast to them."""
-    if not groups:
-        return weights.sum(dim, keepdim=True)
-    parts = torch.split(weights, list(groups), -1)
-    return torch.cat([part.sum(-1, keepdim=True).expand_as(part) for part in parts], -1)
-
-
-def _totals(weights: Tensor, dim: int | tuple[int, ...], groups: Sequence[int], scale: float) -> Tensor:
-    """What weights are divided by: their sums, never 0."""
-    sums, count = _sums(weights, dim, groups), max(len(groups), 1)
-    return torch.rsub(sums, count * scale * EPSILON, alpha=-count)  # count * (sums + scale * EPSILON)
-
-
-class _Normalise(torch.autograd.Function):
-    """`normalise` with the gradient (g - sum(g * y)) / total, in half of the kernels that the quotient's take."""
-
-    @staticmethod
-    def forward(ctx: Any, weights: Tensor, dim: int | tuple[int, ...], groups: Sequence[int], scale: float) -> Tensor:
-        totals = _totals(weights, dim, groups, scale)
-        normalised = _divided(weights, totals)
-        ctx.save_for_backward(normalised, totals)
-        ctx.dim, ctx.groups = dim, groups
-        return normalised
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
-        normalised, totals = ctx.saved_tensors
-        sums = _sums(gradient * normalised, ctx.dim, ctx.groups)
-        return torch.sub(gradient, sums, alpha=max(len(ctx.groups), 1)) / totals, None, None, None
+    return divide(weights, group_totals(weights, dim, groups, scale))
 
 
 class GatedStreams(nn.Module):
@@ -97,31 +57,10 @@ class GatedStreams(nn.Module):
 
     def weigh(self, scores: Tensor) -> Tensor:
         """relu(scores) and relu(-scores), (...) to (2, ...); in half precision, EPSILON would be 0, and rows 0 / 0."""
-        if torch.is_grad_enabled() and scores.requires_grad:
-            weights: Tensor = _Weigh.apply(scores, self.bounds[0, 0])
+        if custom_backward() and scores.requires_grad:
+            weights: Tensor = Weigh.apply(scores, self.bounds[0, 0])
             return weights
         return F.relu(scores * self.signs.view(2, *[1] * scores.dim()))
-
-
-class _Weigh(torch.autograd.Function):
-    """`GatedStreams.weigh` in half of the passes over the scores, with half of the kernels of its gradient."""
-
-    @staticmethod
-    def forward(ctx: Any, scores: Tensor, zero: Tensor) -> Tensor:
-        """See `GatedStreams.weigh`; what is in half precision is widened on the way, without a kernel of its own."""
-        ctx.dtype = scores.dtype
-        both = scores.new_empty(2, *scores.shape, dtype=torch.promote_types(scores.dtype, torch.float32))
-        torch.maximum(scores, zero, out=both[0])
-        torch.sub(both[0], scores, out=both[1])
-        ctx.save_for_backward(both)
-        return both
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        (both,) = ctx.saved_tensors
-        to_a, to_b = torch.ops.aten.threshold_backward(gradient, both, 0).unbind()
-        return torch.sub(to_a, to_b, out=to_a.new_empty(to_a.shape, dtype=ctx.dtype)), None
 
 
 def side_by_side(values: Tensor) -> Tensor:
@@ -136,33 +75,10 @@ def gate(selector: Tensor, a: Tensor, b: Tensor) -> Tensor:
 
 def gate_streams(selector: Tensor, streams: Tensor) -> Tensor:
     """`gate` of (B, L, D) between both streams (2 * B, L, D)."""
-    if torch.is_grad_enabled() and streams.requires_grad:
-        gated: Tensor = _GateStreams.apply(selector, streams)
+    if custom_backward() and streams.requires_grad:
+        gated: Tensor = GateStreams.apply(selector, streams)
         return gated
     return gate(selector, *streams.chunk(2))
-
-
-class _GateStreams(torch.autograd.Function):
-    """`gate_streams` with one gradient for both streams, in half of the kernels that the interpolation's takes."""
-
-    @staticmethod
-    def forward(ctx: Any, selector: Tensor, streams: Tensor) -> Tensor:
-        a, b = streams.chunk(2)
-        share = torch.sigmoid(selector)
-        ctx.save_for_backward(share, streams)
-        return torch.lerp(b, a, share.to(a.dtype))
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
-        share, streams = ctx.saved_tensors
-        a, b = streams.chunk(2)
-        both = torch.empty_like(streams, memory_format=torch.contiguous_format)
-        to_a, to_b = both.chunk(2)
-        torch.mul(gradient, share.to(gradient.dtype), out=to_a)
-        torch.sub(gradient, to_a, out=to_b)
-        to_share = ((a - b) * gradient).to(share.dtype)
-        return torch.ops.aten.sigmoid_backward(to_share, share), both
 
 
 class DynamicExpansion(nn.Module):
@@ -275,7 +191,7 @@ class DynamicExpansion(nn.Module):
         to_expand, to_contract = weights.unbind(2)
         sums = weights.transpose(0, 1).sum(3)  # (2, R, 2, E)
         forward, backward = sums.unbind(2)
-        with exactly(sums):
+        with no_autocast(sums):
             summed = torch.baddbmm(totals[:, length:], backward, totals[:, :length]).transpose(0, 1)  # (R, 2, D + 1)
         # Append the new position's forward rows; earlier rows do not depend on it and get a row of zeros.
         total = (forward + totals[:, length:, width:]).transpose(0, 1)[:, :, None]
@@ -347,7 +263,7 @@ class StaticExpansion(nn.Module):
         folded = projection is not None or x.shape[:-1].numel() > length  # folding costs less than projecting the batch
         if projection is None:
             streams = (self.streams.value_a, self.streams.value_b, self.streams.selector)
-            with exactly(self.queries):
+            with no_autocast(self.queries):
                 projection = self._fold() if folded else joined(*streams, self.key)
         sizes = [2 * width, width, length if folded else width]
         values, selector, scores = torch.split(F.linear(x, *projection), sizes, -1)
@@ -373,7 +289,7 @@ class StaticExpansion(nn.Module):
             return None
         versions = [(part.data_ptr(), part._version) for part in parts]
         if self._kept is None or self._kept[1] != versions:
-            with torch.inference_mode(False), torch.no_grad(), exactly(self.queries):
+            with torch.inference_mode(False), torch.no_grad(), no_autocast(self.queries):
                 self._kept = [part.detach() for part in parts], versions, self._fold()
         return self._kept[2]
 

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from zoo.fast.looped import Looped, LoopedLinear, SharedMatrix
 from zoo.layers.attention import head_width, split_heads
-from zoo.layers.looped import Looped, LoopedLinear, SharedMatrix
+from zoo.layers.pooling import mean_of_valid
 from zoo.layers.residual import ResidualLayer
-from zoo.recurrent import mean_of_valid
 
 
 class Fusion(nn.Module):
@@ -51,8 +51,8 @@ def seen_where(mask: Tensor, dtype: torch.dtype) -> Seen:
     """What queries see by a mask (B, L), or (B, Q, L) where they differ; without any key, all keys alike."""
     mask = mask[:, None, None] if mask.dim() == 2 else mask[:, None]
     # The lowest number, not minus infinity: a softmax over hidden keys alone is then even.
-    barrier = torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, torch.finfo(dtype).min)
-    return barrier, mask.to(dtype) / mask.sum(-1, keepdim=True).clamp(min=1)
+    attention_bias = torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, torch.finfo(dtype).min)
+    return attention_bias, mask.to(dtype) / mask.sum(-1, keepdim=True).clamp(min=1)
 
 
 class TwoProjections(nn.Module):
@@ -114,8 +114,8 @@ class XLinearAttention(Looped):
         if seen is None:
             mean = joint.mean(-2)
         else:
-            barrier, share = seen
-            scores = scores + barrier
+            attention_bias, share = seen
+            scores = scores + attention_bias
             mean = (joint * share[..., None]).sum(-2)
         weights = scores.softmax(-1).to(values.dtype)
         gate = self.channel(mean.flatten(0, -2)).sigmoid().view(own.shape)

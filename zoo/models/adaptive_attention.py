@@ -14,9 +14,10 @@ from torch.nn import functional as F
 
 from zoo.captioner import Memory, Visual, VisualSpec
 from zoo.errors import check_choice
-from zoo.layers.looped import Looped, LoopedLinear, SharedMatrix
+from zoo.fast.looped import Looped, LoopedLinear, SharedMatrix
 from zoo.layers.lstm import LSTMCell
-from zoo.recurrent import RecurrentCaptioner, Rows, mean_of_valid, project_words
+from zoo.layers.pooling import mean_of_valid
+from zoo.recurrent import RecurrentCaptioner, Rows, project_words
 
 
 class SentinelAttention(Looped):
@@ -42,19 +43,19 @@ class SentinelAttention(Looped):
         self.dropout = nn.Dropout(dropout)
 
     def project(self, regions: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys (B, L, A) of an image, and a barrier (B, 1, L + 1) to be added to the scores.
+        """Keys (B, L, A) of an image, and an attention bias (B, 1, L + 1) to be added to the scores.
 
         `regions` are (B, L, D), `mask` (B, L) is true where valid. The sentinel comes last, and is always visible.
         """
-        barrier = torch.zeros_like(mask, dtype=regions.dtype).masked_fill_(~mask, -torch.inf)
-        return self.key(regions), F.pad(barrier, (0, 1))[:, None]
+        attention_bias = torch.zeros_like(mask, dtype=regions.dtype).masked_fill_(~mask, -torch.inf)
+        return self.key(regions), F.pad(attention_bias, (0, 1))[:, None]
 
-    def forward(self, state: Tensor, sentinel: Tensor, keys: Tensor, values: Tensor, barrier: Tensor) -> Tensor:
+    def forward(self, state: Tensor, sentinel: Tensor, keys: Tensor, values: Tensor, attention_bias: Tensor) -> Tensor:
         """What each state attends to, (B * n, D).
 
         Args:
             state, sentinel: (B * n, D); the n rows of an image are adjacent and share its keys.
-            keys, barrier: from `project`.
+            keys, attention_bias: from `project`.
             values: (B, L, D), the regions.
         """
         images, width = keys.shape[0], keys.shape[2]
@@ -64,7 +65,7 @@ class SentinelAttention(Looped):
         own = (self.sentinel_key(fallback) + query).view(images, -1, 1, width)
         hidden = torch.cat((keys[:, None] + query.view(images, -1, 1, width), own), 2)
         scores = self.dropout(hidden.tanh()) @ self.score.weight.view(-1) + self.score.bias
-        weights = (scores + barrier).softmax(-1)
+        weights = (scores + attention_bias).softmax(-1)
         seen = self.matrix("values", lambda: SharedMatrix(values.transpose(1, 2)))(weights[..., :-1])
         answer: Tensor = seen.flatten(0, 1) + weights[..., -1:].flatten(0, 1) * fallback + looking
         return answer
@@ -116,11 +117,13 @@ class AdaptiveAttention(RecurrentCaptioner):
     def encode(self, visual: Visual) -> Memory:
         features, mask = self.look(visual)
         regions = self.region_embedding(features)
-        keys, barrier = self.attention.project(regions, mask)
+        keys, attention_bias = self.attention.project(regions, mask)
         image = self.image_embedding(mean_of_valid(features, mask))
         lstm = self.image_gates(image) + self.lstm.input.bias + self.lstm.recurrent.bias
         image = torch.cat((lstm, self.sentinel_image(image) + self.sentinel_input.bias), 1)
-        return Memory(regions, mask, {"keys": keys, "values": regions, "barrier": barrier, "image": image})
+        return Memory(
+            regions, mask, {"keys": keys, "values": regions, "attention_bias": attention_bias, "image": image}
+        )
 
     def word_inputs(self, words: Tensor, images: dict[str, Tensor]) -> Tensor:
         """See `RecurrentCaptioner.word_inputs`; for the LSTM, then for the gate of the sentinel."""
@@ -132,7 +135,7 @@ class AdaptiveAttention(RecurrentCaptioner):
         hidden, cell = self.lstm(gates, rows["hidden"], rows["cell"])
         sentinel = (gate + self.sentinel_past(rows["hidden"])).sigmoid() * cell.tanh()
         asking, kept = self.state_dropout(hidden), self.state_dropout(sentinel)
-        attended = self.attention(asking, kept, images["keys"], images["values"], images["barrier"])
+        attended = self.attention(asking, kept, images["keys"], images["values"], images["attention_bias"])
         return attended, {"hidden": hidden, "cell": cell}
 
     def predict(self, outputs: Tensor, words: Tensor) -> Tensor:

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from zoo.captioner import Memory, Visual, VisualSpec
 from zoo.errors import check_choice
+from zoo.fast.looped import LoopedLinear
 from zoo.layers.additive_attention import AdditiveAttention
-from zoo.layers.looped import LoopedLinear
 from zoo.layers.lstm import LSTMCell
 from zoo.recurrent import RecurrentCaptioner, Rows, init_words_and_vocabulary
 
@@ -29,7 +29,7 @@ class Att2in(RecurrentCaptioner):
             regions not at all (`att2in`).
     """
 
-    per_row = ("barrier",)
+    per_row = ("attention_bias",)
 
     def __init__(
         self,
@@ -66,11 +66,11 @@ class Att2in(RecurrentCaptioner):
     def encode(self, visual: Visual) -> Memory:
         features, mask = self.look(visual)
         regions = self.region_embedding(features)
-        keys, barrier = self.attention.project(regions, mask)
-        return Memory(regions, mask, {"keys": keys, "values": regions, "barrier": barrier})
+        keys, attention_bias = self.attention.project(regions, mask)
+        return Memory(regions, mask, {"keys": keys, "values": regions, "attention_bias": attention_bias})
 
     def advance(self, inputs: Tensor, rows: Rows, images: dict[str, Tensor]) -> tuple[Tensor, Rows]:
-        attended = self.attention(rows["hidden"], images["keys"], images["values"], images["barrier"])
+        attended = self.attention(rows["hidden"], images["keys"], images["values"], images["attention_bias"])
         attended = self.attended(attended)
         if self.everywhere:
             hidden, cell = self.lstm(inputs + attended, rows["hidden"], rows["cell"])

@@ -7,7 +7,7 @@ word embeddings' size, without which the output could not be tied to them.
 """
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -15,11 +15,10 @@ from torch.nn import functional as F
 
 from zoo.captioner import Memory, Visual, VisualSpec
 from zoo.errors import ZooError, check_choice
+from zoo.fast.gru import GRUStep
+from zoo.fast.looped import Looped, SharedMatrix
 from zoo.layers.attention import split_heads
-from zoo.layers.looped import Factors, Looped, SharedMatrix
 from zoo.recurrent import RecurrentCaptioner, Rows
-
-_sigmoid_backward, _tanh_backward = torch.ops.aten.sigmoid_backward, torch.ops.aten.tanh_backward
 
 
 class GRUCell(nn.GRUCell, Looped):
@@ -38,58 +37,14 @@ class GRUCell(nn.GRUCell, Looped):
         matrix = self.matrix("recurrent", lambda: SharedMatrix(self.weight_hh, self.bias_hh))
         if self._shared is not None:
             weight, bias = self.weight_hh.detach(), self.bias_hh.detach()
-            after: Tensor = _Read.apply(projected, state, weight, bias, matrix.end, matrix.factors)
+            after: Tensor = GRUStep.apply(projected, state, weight, bias, matrix.end, matrix.factors)
             return after
-        return _update(projected.to(state.dtype), matrix(state).to(state.dtype), state)[0]
-
-
-def _update(projected: Tensor, recurrent: Tensor, state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The next state, the gates (..., 2 D), and the candidate (..., D)."""
-    gates = [2 * state.shape[-1], state.shape[-1]]
-    (gates_in, new_in), (gates_again, new) = torch.split(projected, gates, -1), torch.split(recurrent, gates, -1)
-    both = (gates_in + gates_again).sigmoid()
-    reset, keep = both.chunk(2, -1)
-    candidate = torch.addcmul(new_in, reset, new).tanh()
-    return torch.lerp(candidate, state, keep), both, candidate
-
-
-class _Read(torch.autograd.Function):
-    """`GRUCell.forward` with its gradient written out, in half of the kernels that those of its parts take."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        projected: Tensor,
-        state: Tensor,
-        weight: Tensor,
-        bias: Tensor,
-        end: Tensor | None,  # noqa: ARG004  # makes the node of the weight's gradient come after this one
-        factors: Factors,
-    ) -> Tensor:
-        recurrent = F.linear(state, weight, bias)
-        after, both, candidate = _update(projected, recurrent, state)
-        ctx.save_for_backward(both, candidate, recurrent, state, weight)
-        ctx.factors = factors
-        return after
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        """The gradients of the projected input and the state."""
-        both, candidate, recurrent, state, weight = ctx.saved_tensors
-        width = state.shape[-1]
-        reset, keep = both.chunk(2, -1)
-        to_projected, to_recurrent = torch.empty_like(recurrent), torch.empty_like(recurrent)
-        to_gates, to_new = to_projected[..., : 2 * width], to_projected[..., 2 * width :]
-        to_state = gradient * keep
-        _tanh_backward.grad_input(gradient - to_state, candidate, grad_input=to_new)
-        torch.mul(to_new, recurrent[..., 2 * width :], out=to_gates[..., :width])
-        torch.mul(gradient, state - candidate, out=to_gates[..., width:])
-        _sigmoid_backward.grad_input(to_gates, both, grad_input=to_gates)
-        torch.mul(to_new, reset, out=to_recurrent[..., 2 * width :])
-        to_recurrent[..., : 2 * width] = to_gates
-        ctx.factors.append((state.detach(), to_recurrent))
-        return to_projected, torch.addmm(to_state, to_recurrent, weight), None, None, None, None
+        recurrent, gates = matrix(state).to(state.dtype), [2 * state.shape[-1], state.shape[-1]]
+        gates_in, new_in = torch.split(projected.to(state.dtype), gates, -1)
+        gates_again, new = torch.split(recurrent, gates, -1)
+        reset, keep = (gates_in + gates_again).sigmoid().chunk(2, -1)
+        candidate = torch.addcmul(new_in, reset, new).tanh()
+        return torch.lerp(candidate, state, keep)
 
 
 class ImageGate(nn.Module):

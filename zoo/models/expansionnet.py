@@ -15,10 +15,10 @@ from torch import nn
 
 from zoo.captioner import Memory, Visual, VisualSpec
 from zoo.errors import check_at_least_1, check_choice
+from zoo.fast.looped import full_precision
 from zoo.layers.attention import MultiHeadAttention, SelfAttention
 from zoo.layers.embedding import TokenEmbedding
 from zoo.layers.expansion import DynamicExpansion, StaticExpansion
-from zoo.layers.looped import full_precision
 from zoo.layers.residual import DecoderLayer, EncoderLayer, StackOutput
 from zoo.stacked import StackedCaptioner
 

@@ -15,9 +15,10 @@ from torch.nn import functional as F
 
 from zoo.captioner import Memory, Visual, VisualSpec
 from zoo.errors import ZooError, check_choice
-from zoo.layers.looped import Looped, LoopedLinear, SharedMatrix
+from zoo.fast.looped import Looped, LoopedLinear, SharedMatrix
 from zoo.layers.lstm import STATES, LSTMCell, two_lstms
-from zoo.recurrent import RecurrentCaptioner, Rows, mean_of_valid
+from zoo.layers.pooling import mean_of_valid
+from zoo.recurrent import RecurrentCaptioner, Rows
 
 
 class RelationGraph(nn.Module):
@@ -188,17 +189,17 @@ class DroppedAttention(Looped):
         self.dropout = nn.Dropout(dropout)
 
     def project(self, regions: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys (B, L, A) of an image, and a barrier (B, 1, L) to be added to the scores; `mask` is true where valid."""
+        """Keys (B, L, A) of an image, and an attention bias (B, 1, L) for the scores; `mask` is true where valid."""
         # The lowest number, not minus infinity: an image without valid regions attends to all of them evenly.
         lowest = torch.finfo(regions.dtype).min
-        barrier = torch.zeros_like(mask, dtype=regions.dtype).masked_fill_(~mask, lowest)
-        return self.key(regions), barrier[:, None]
+        attention_bias = torch.zeros_like(mask, dtype=regions.dtype).masked_fill_(~mask, lowest)
+        return self.key(regions), attention_bias[:, None]
 
-    def forward(self, queries: Tensor, keys: Tensor, values: Tensor, barrier: Tensor) -> Tensor:
+    def forward(self, queries: Tensor, keys: Tensor, values: Tensor, attention_bias: Tensor) -> Tensor:
         """Queries (B * n, D_q), the n rows of an image adjacent, and values (B, L, D_v) to (B * n, D_v)."""
         asked = self.query(queries).view(keys.shape[0], -1, 1, keys.shape[2])
         scores = self.dropout((keys[:, None] + asked).tanh()) @ self.score.weight.view(-1)
-        weights = (scores + barrier).softmax(-1)
+        weights = (scores + attention_bias).softmax(-1)
         return self.matrix("values", lambda: SharedMatrix(values.transpose(1, 2)))(weights).flatten(0, 1)
 
 
@@ -278,9 +279,11 @@ class GCNLSTM(RecurrentCaptioner):
             pairs = mask[:, None] & mask[:, :, None]
             regions = self.convolution(features, relations * pairs) * mask[..., None]
             mean = mean_of_valid(regions, mask)
-        keys, barrier = self.attention.project(regions, mask)
+        keys, attention_bias = self.attention.project(regions, mask)
         image = F.linear(mean, self.image_gates.weight, self.lstm.both_biases())
-        return Memory(regions, mask, {"keys": keys, "values": regions, "barrier": barrier, "image": image})
+        return Memory(
+            regions, mask, {"keys": keys, "values": regions, "attention_bias": attention_bias, "image": image}
+        )
 
     def _relations(self, visual: Visual, features: Tensor) -> Tensor:
         boxes = visual.boxes
@@ -302,7 +305,7 @@ class GCNLSTM(RecurrentCaptioner):
 
     def advance(self, inputs: Tensor, rows: Rows, images: dict[str, Tensor]) -> tuple[Tensor, Rows]:
         def read(attention: Tensor) -> Tensor:
-            attended = self.attention(attention, images["keys"], images["values"], images["barrier"])
+            attended = self.attention(attention, images["keys"], images["values"], images["attention_bias"])
             dropped: Tensor = self.language_dropout(torch.cat((attended, attention), 1))
             return dropped
 

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from zoo.captioner import Memory, Visual, VisualSpec
 from zoo.errors import ZooError, check_choice
-from zoo.layers.attention import MultiHeadAttention, SelfAttention, barrier
+from zoo.layers.attention import MultiHeadAttention, SelfAttention, mask_to_bias
 from zoo.layers.residual import DecoderLayer, EncoderLayer
 from zoo.models.doubly_residual import EmbeddedTokens
 from zoo.stacked import StackedCaptioner
@@ -133,14 +133,16 @@ class GRIT(StackedCaptioner):
         return Memory(torch.cat((regions, cells), 1), F.pad(mask, (0, cells.shape[1]), value=True))
 
     def _look(self, memory: Memory) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
-        """See `StackedCaptioner`; keys and values of the regions and then of the cells, which have no barrier."""
+        """See `StackedCaptioner`; keys and values of the regions, then of the cells, which have no attention bias."""
         if self.joined:
             return super()._look(memory)
         regions = [layer.cross_attention.project(memory.features) for layer in self._layers()]
         cells = [layer.grid_attention.project(memory.extra["grid"]) for layer in self._streams()]
-        barred, keys = barrier(memory.mask, [keys for keys, _ in regions])
+        attention_bias, keys = mask_to_bias(memory.mask, [keys for keys, _ in regions])
         both = zip(keys, regions, cells, strict=True)
-        return barred, [(torch.cat((key, of[0]), 2), torch.cat((value, of[1]), 2)) for key, (_, value), of in both]
+        return attention_bias, [
+            (torch.cat((key, of[0]), 2), torch.cat((value, of[1]), 2)) for key, (_, value), of in both
+        ]
 
     def _streams(self) -> list[TwoStreamLayer]:
         return [layer for layer in self.decoder_layers if isinstance(layer, TwoStreamLayer)]

@@ -21,9 +21,9 @@ from torch import Tensor, nn
 from zoo.captioner import DecodingState, Memory, Visual, VisualSpec
 from zoo.errors import ZooError, check_choice
 from zoo.layers.attention import MultiHeadAttention, SelfAttention
+from zoo.layers.pooling import mean_of_valid
 from zoo.layers.residual import DecoderLayer, EncoderLayer, FeedForward
 from zoo.layers.x_linear import ALPHA, Fusion
-from zoo.recurrent import mean_of_valid
 from zoo.stacked import StackedCaptioner
 
 
@@ -180,10 +180,10 @@ class PureT(StackedCaptioner):
 
     def decode(self, memory: Memory, tokens: Tensor) -> Tensor:
         x, whole = self.embedding(tokens), _with_global(memory)
-        barred, projected = self._look(whole)
+        attention_bias, projected = self._look(whole)
         for layer, (keys, values) in zip(self._decoder_layers(), projected, strict=True):
             fused = layer.fusion(x, layer.fusion.project(whole.features[:, -1:]))
-            x = layer(fused, keys, values, barred)
+            x = layer(fused, keys, values, attention_bias)
         return self.predict([x])
 
     def start(self, memory: Memory) -> DecodingState:

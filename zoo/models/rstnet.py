@@ -82,13 +82,13 @@ class LanguageAwareAttention(PlacedCrossAttention):
         self.signal = nn.Linear(d_model, d_model)
 
     def forward(  # type: ignore[override]
-        self, queries: Tensor, keys: Tensor, values: Tensor, barred: Tensor, language: Tensor
+        self, queries: Tensor, keys: Tensor, values: Tensor, attention_bias: Tensor, language: Tensor
     ) -> Tensor:
-        """See `MultiHeadAttention.forward`; `barred` is of `barrier`, `language` (B * n, T, D) of each word."""
+        """See `MultiHeadAttention.forward`; the bias is of `mask_to_bias`, `language` (B * n, T, D) of each word."""
         images, width = keys.shape[0], queries.shape[-1]
         heads = self._heads(self.query(queries).view(images, -1, width)) * (width // self.n_heads) ** -0.5
         words = self._heads(self.signal(language).view(images, -1, width))
-        scores = torch.cat((heads @ keys.transpose(-1, -2) + barred, (heads * words).sum(-1, keepdim=True)), -1)
+        scores = torch.cat((heads @ keys.transpose(-1, -2) + attention_bias, (heads * words).sum(-1, keepdim=True)), -1)
         weights = F.softmax(scores, -1)
         answer = weights[..., :-1] @ values + weights[..., -1:] * words
         return self._merge(answer, queries)
@@ -190,11 +190,11 @@ class RSTNet(DoublyResidualCaptioner):
 
     def decode(self, memory: Memory, tokens: Tensor) -> Tensor:
         x = self.embedding(tokens)
-        barred, projected = self._look(memory)
+        attention_bias, projected = self._look(memory)
         *plain, adaptive = self.decoder_layers
         for layer, (keys, values) in zip(plain, projected[:-1], strict=True):
-            x = layer(x, keys, values, barred)
-        x = adaptive(x, *projected[-1], barred, self.language(tokens))
+            x = layer(x, keys, values, attention_bias)
+        x = adaptive(x, *projected[-1], attention_bias, self.language(tokens))
         logits: Tensor = self.vocabulary(x)
         return logits
 

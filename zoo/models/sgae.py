@@ -16,7 +16,8 @@ from zoo.captioner import Memory, Visual, VisualSpec
 from zoo.errors import ZooError, check_at_least_1, check_choice
 from zoo.layers.additive_attention import AdditiveAttention
 from zoo.layers.lstm import STATES, LSTMCell, two_lstms
-from zoo.recurrent import RecurrentCaptioner, Rows, mean_of_valid, project_words
+from zoo.layers.pooling import mean_of_valid
+from zoo.recurrent import RecurrentCaptioner, Rows, project_words
 
 
 def relu_layer(d_input: int, d_model: int, dropout: float) -> nn.Sequential:
@@ -138,15 +139,20 @@ class SentenceDecoder(nn.Module):
 
     def remember(self, nodes: Tensor, mask: Tensor, image: Tensor) -> dict[str, Tensor]:
         """What every word reads: nodes (B, L, R) with their mask, and the embedded image (B, R)."""
-        keys, barrier = self.attention.project(nodes, mask)
+        keys, attention_bias = self.attention.project(nodes, mask)
         image = F.linear(image, self.image_gates.weight, self.lstm.both_biases())
-        return {"sentence_keys": keys, "sentence_nodes": nodes, "sentence_barrier": barrier, "sentence_image": image}
+        return {
+            "sentence_keys": keys,
+            "sentence_nodes": nodes,
+            "sentence_bias": attention_bias,
+            "sentence_image": image,
+        }
 
     def advance(self, inputs: Tensor, rows: Rows, images: dict[str, Tensor]) -> tuple[Tensor, Rows]:
         """See `RecurrentCaptioner.advance`."""
 
         def read(attention: Tensor) -> Tensor:
-            node = self.attention(attention, *(images[f"sentence_{name}"] for name in ("keys", "nodes", "barrier")))
+            node = self.attention(attention, *(images[f"sentence_{name}"] for name in ("keys", "nodes", "bias")))
             return torch.cat((node, attention), 1)
 
         return two_lstms(self.lstm, self.language_lstm, read, inputs, rows)
@@ -168,7 +174,7 @@ class SGAE(RecurrentCaptioner):
             embedded image, output layer and dictionary with the first, for `encode_sentences`.
     """
 
-    per_row = ("image", "sentence_image", "barrier")
+    per_row = ("image", "sentence_image", "attention_bias")
     states = STATES
 
     def __init__(
@@ -229,12 +235,18 @@ class SGAE(RecurrentCaptioner):
             nodes, valid = self.graph(nodes, mask, visual.relations, visual.attributes, self.embedding)
         image = mean_of_valid(features, mask)
         entries = self._look_up(self.to_dictionary(nodes))
-        keys, barrier = self.node_attention.project(nodes, valid)
+        keys, attention_bias = self.node_attention.project(nodes, valid)
         # The score's bias enters with its gradient of zero, as in `AdditiveAttention.project`.
         bias = self.node_attention.key.bias + self.entry_attention.query.bias + 0 * self.entry_attention.score.bias
         entry_keys = 2 * F.linear(entries, self.node_attention.key.weight, bias)
         image = F.linear(self.image_embedding(image), self.image_gates.weight, self.lstm.both_biases())
-        extra = {"keys": keys, "nodes": nodes, "entry_keys": entry_keys, "entries": entries, "barrier": barrier}
+        extra = {
+            "keys": keys,
+            "nodes": nodes,
+            "entry_keys": entry_keys,
+            "entries": entries,
+            "attention_bias": attention_bias,
+        }
         return Memory(nodes, valid, {**extra, "image": image})
 
     def encode_sentences(
@@ -277,8 +289,8 @@ class SGAE(RecurrentCaptioner):
             return self.sentences.advance(inputs, rows, images)
 
         def read(attention: Tensor) -> Tensor:
-            entry = self.entry_attention(attention, images["entry_keys"], images["entries"], images["barrier"])
-            node = self.node_attention(attention, images["keys"], images["nodes"], images["barrier"])
+            entry = self.entry_attention(attention, images["entry_keys"], images["entries"], images["attention_bias"])
+            node = self.node_attention(attention, images["keys"], images["nodes"], images["attention_bias"])
             return torch.cat((entry, node, attention), 1)
 
         return two_lstms(self.lstm, self.language_lstm, read, inputs, rows)

@@ -11,10 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from zoo.captioner import Memory, Visual, VisualSpec
+from zoo.fast.looped import LoopedLinear
 from zoo.layers.additive_attention import AdditiveAttention
-from zoo.layers.looped import LoopedLinear
 from zoo.layers.lstm import LSTMCell
-from zoo.recurrent import RecurrentCaptioner, Rows, mean_of_valid
+from zoo.layers.pooling import mean_of_valid
+from zoo.recurrent import RecurrentCaptioner, Rows
 
 
 class ShowAttendTell(RecurrentCaptioner):
@@ -26,7 +27,7 @@ class ShowAttendTell(RecurrentCaptioner):
         dropout: of the state, of the deep output, and inside the networks of the first state.
     """
 
-    per_row = ("barrier",)
+    per_row = ("attention_bias",)
 
     def __init__(
         self,
@@ -55,8 +56,8 @@ class ShowAttendTell(RecurrentCaptioner):
 
     def encode(self, visual: Visual) -> Memory:
         features, mask = self.look(visual)
-        keys, barrier = self.attention.project(features, mask)
-        return Memory(features, mask, {"keys": keys, "values": features, "barrier": barrier})
+        keys, attention_bias = self.attention.project(features, mask)
+        return Memory(features, mask, {"keys": keys, "values": features, "attention_bias": attention_bias})
 
     def first_rows(self, memory: Memory) -> Rows:
         """The initial state, by two small networks from the mean of the grid."""
@@ -65,7 +66,7 @@ class ShowAttendTell(RecurrentCaptioner):
 
     def advance(self, inputs: Tensor, rows: Rows, images: dict[str, Tensor]) -> tuple[Tensor, Rows]:
         """See `RecurrentCaptioner.advance`; the output is [h ; z]."""
-        attended = self.attention(rows["hidden"], images["keys"], images["values"], images["barrier"])
+        attended = self.attention(rows["hidden"], images["keys"], images["values"], images["attention_bias"])
         attended = self.gate(rows["hidden"]).sigmoid() * attended
         past = torch.cat((rows["hidden"], attended), 1)
         hidden, cell = self.lstm(inputs, past, rows["cell"])

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from zoo.captioner import Memory, Visual, VisualSpec
 from zoo.errors import check_at_least_1, check_choice
 from zoo.layers.lstm import LSTMCell
-from zoo.recurrent import RecurrentCaptioner, Rows, init_words_and_vocabulary, mean_of_valid
+from zoo.layers.pooling import mean_of_valid
+from zoo.recurrent import RecurrentCaptioner, Rows, init_words_and_vocabulary
 
 
 class ShowTell(RecurrentCaptioner):

@@ -183,14 +183,14 @@ def _cross_attending(
     images: KeysValues,
     past: KeysValues | None,
     width: int,
-    barrier: Tensor | None = None,
+    attention_bias: Tensor | None = None,
 ) -> tuple[Tensor, KeysValues]:
     """`VisionLanguage.decode_tokens` for a text decoder with cross-attention to the images.
 
     Args:
         decoder: a causal language model of transformers with cross-attention.
         width: channels of the visual tokens, which the decoder requires even though keys and values are cached.
-        barrier: (1, 1, T, S), added to the scores of all S words so far; without it, the decoder's own.
+        attention_bias: (1, 1, T, S), added to the scores of all S words so far; without it, the decoder's own.
     """
     from transformers import DynamicCache, EncoderDecoderCache
 
@@ -198,7 +198,7 @@ def _cross_attending(
     rows, length = tokens.shape[0], images[0][0].shape[2]
     output = decoder(
         input_ids=tokens,
-        attention_mask=barrier,
+        attention_mask=attention_bias,
         encoder_hidden_states=images[0][0].new_zeros(1, 1, 1).expand(rows, length, width),
         past_key_values=cache,
         use_cache=True,
@@ -247,8 +247,8 @@ class Blip(VisionLanguage):
         before = past[0][0].shape[2] if past else 0
         # The library would make it of numbers of the host, which a GPU waits for in some of its releases.
         later = images[0][0].new_full((tokens.shape[1], before + tokens.shape[1]), -torch.inf)
-        barrier = later.triu(before + 1)[None, None]
-        return _cross_attending(self.network.text_decoder, tokens, images, past, width, barrier)
+        attention_bias = later.triu(before + 1)[None, None]
+        return _cross_attending(self.network.text_decoder, tokens, images, past, width, attention_bias)
 
 
 class Git(VisionLanguage):

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from zoo.captioner import Memory, Visual, VisualSpec
 from zoo.errors import check_at_least_1
-from zoo.layers.looped import LoopedLinear
+from zoo.fast.looped import LoopedLinear
 from zoo.layers.lstm import LSTMCell
 from zoo.layers.x_linear import ALPHA, XLinearAttention, XLinearDropouts, XLinearEncoder, seen_where
 from zoo.recurrent import RecurrentCaptioner, Rows
@@ -70,12 +70,12 @@ class XLAN(RecurrentCaptioner):
     def encode(self, visual: Visual) -> Memory:
         """See `Captioner.encode`; the keys and values (B, H, L, d_k) of the decoder's attentions are computed here."""
         features, mask = self.look(visual)
-        barrier, share = seen = seen_where(mask, features.dtype)
+        attention_bias, share = seen = seen_where(mask, features.dtype)
         regions, vector = self.encoder(self.region_embedding(features), mask, seen)
         # The global vector is an input of the LSTM at every word.
         bias = self.lstm.input.bias + self.lstm.recurrent.bias
         image = F.linear(vector, self.lstm.recurrent.weight[:, : self.d_model], bias)
-        extra = {"image": image, "barrier": barrier, "share": share}
+        extra = {"image": image, "attention_bias": attention_bias, "share": share}
         for index, attention in enumerate(self._attentions()):
             extra[f"{index}.keys"], extra[f"{index}.values"] = attention.project(regions)
         return Memory(regions, mask, extra)
@@ -87,7 +87,7 @@ class XLAN(RecurrentCaptioner):
         """See `RecurrentCaptioner.advance`; the rows of an image are adjacent and share its keys and values."""
         past = torch.cat((self.dropout(rows["context"]), rows["hidden"]), 1)
         hidden, cell = self.lstm(inputs, past, rows["cell"])
-        seen, answers = (images["barrier"], images["share"]), [hidden]
+        seen, answers = (images["attention_bias"], images["share"]), [hidden]
         for index, attention in enumerate(self._attentions()):
             keys, values = images[f"{index}.keys"], images[f"{index}.values"]
             answers.append(self.dropout(attention(answers[-1][:, None], keys, values, seen).squeeze(1)))

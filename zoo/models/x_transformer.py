@@ -133,8 +133,8 @@ class XTransformer(Captioner):
         return self._predict(queries)
 
     def start(self, memory: Memory) -> DecodingState:
-        barrier, share = seen_where(memory.mask, memory.features.dtype)
-        images = {"query": memory.extra["query"], "barrier": barrier, "share": share}
+        attention_bias, share = seen_where(memory.mask, memory.features.dtype)
+        images = {"query": memory.extra["query"], "attention_bias": attention_bias, "share": share}
         rows = {"sum": torch.zeros_like(memory.extra["query"])}
         for index, layer in enumerate(self._layers()):
             keys, values = layer.cross_attention.project(memory.features)
@@ -151,7 +151,7 @@ class XTransformer(Captioner):
         total, after = state.rows["sum"] + x[:, 0], []
         queries = [self._first_query(images["query"], total[:, None] / (position + 1))]
         caches = {"seen": widen(state.rows["seen"])}
-        regions_seen = (images["barrier"], images["share"])
+        regions_seen = (images["attention_bias"], images["share"])
         for index, layer in enumerate(self._layers()):
             new = torch.cat(layer.word_attention.project(x), 1)
             after.append({"seen": append(of_layer(caches, index)["seen"], new)})

@@ -22,14 +22,13 @@ import yaml
 
 from harness.benchmark.context import RunContext
 from harness.benchmark.costs import BASE_BYTES
+from harness.benchmark.models import open_model
 from harness.benchmark.plan import Benchmark, check_rows, conditions_of
 from harness.benchmark.plan_runs import Planner
 from harness.benchmark.rows import RequestedModel, resolve_models
-from harness.benchmark.run import open_model
-from harness.benchmark.saved_model import WEIGHTS
 from harness.benchmark.services import Services, services_of
 from harness.benchmark.signature import tuned_field
-from harness.benchmark.train import fit
+from harness.benchmark.train import train_model
 from harness.benchmark.tune.study import (
     DIVERGED,
     TunedFile,
@@ -60,7 +59,7 @@ from harness.config.tuning import (
 from harness.executors import CallError, Executor, spread_over
 from harness.executors.local import limit_threads
 from harness.key import check_plugins
-from harness.training.checkpoint import last_checkpoint, read_position, save_first_checkpoint
+from harness.training.checkpoint import WEIGHTS, last_checkpoint, read_position, save_first_checkpoint
 from harness.training.losses import TrainingDivergedError
 from harness.training.trainer import CHECKPOINTS
 from harness.utils.errors import BenchError
@@ -374,7 +373,7 @@ def train_trial(
 
     torch.manual_seed(config.seed)
     captioner, model_context, _ = open_model(config, context.with_preset(config.preset), trial_folder)
-    score = fit(captioner, config.seed, model_context, trial_folder, report, reporter).best
+    score = train_model(captioner, config.seed, model_context, trial_folder, report, reporter).best
     shutil.rmtree(trial_folder)
     return score
 
@@ -390,7 +389,7 @@ def _begin_at_last_stage(
     earlier = context.with_preset(with_stages(context.preset, context.preset.schedule.stages[:-1]))
     torch.manual_seed(config.seed)
     captioner, model_context, _ = open_model(config, earlier, before)
-    steps = fit(captioner, config.seed, model_context, before, lambda _: None, reporter).total_steps
+    steps = train_model(captioner, config.seed, model_context, before, lambda _: None, reporter).total_steps
     position = read_position(last_checkpoint(before / CHECKPOINTS) or before)
     assert position is not None, "training has just written it"
     position |= {"stage": position["stage"] + 1, "best": -math.inf, "finished": False, "saves": 1}

@@ -45,7 +45,7 @@ _HUB_FILES = frozenset({"model.safetensors", "pytorch_model.bin"})
 
 
 class TimmBackbone:
-    """A timm model's last feature map, as cells; `config` as of `harness.data.backbones.backbone.open_backbone`.
+    """A timm model's last feature map, as cells; `config` as of `harness.data.backbones.opening.open_backbone`.
 
     Maps (B, C, h, w) and (B, h, w, C) and token rows (B, L, C) are distinguished by the model's own attributes;
     class and register tokens are left out. The option `precision=bf16` computes them under autocast. The option

@@ -16,8 +16,8 @@ from harness.metrics.more.diversity import measure_diversity, measure_self_cider
 from harness.metrics.more.measured import BERT_NAME, CLIP_NAMES, Measured, measured, not_measured, stored_name
 from harness.metrics.ptb import tokenize_ptb
 from harness.utils.errors import BenchError
+from results.metrics import base_name
 from results.records import Quantity
-from results.runs.more_metrics import base_name
 from zoo.errors import ZooError
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class MoreEvaluator:
         self.objects = objects_of_coco(settings.instances) if settings.instances else objects
 
     def measure(self, system: ScoredCaptions) -> Measured:
-        """Every metric of `results.runs.more_metrics`, in its order."""
+        """Every metric of `results.metrics`, in its order."""
         captions, references = system.captions, system.references
         found = measure_diversity(captions)
         found |= measure_self_cider(system.sets, references, tokenize_ptb)

@@ -1,4 +1,4 @@
-"""What a metric of `results.runs.more_metrics` found: values with intervals, and scores of single images."""
+"""What a metric of `results.metrics` found: values with intervals, and scores of single images."""
 
 from __future__ import annotations
 

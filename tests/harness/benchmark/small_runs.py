@@ -25,7 +25,7 @@ from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
 from results.records import RunSpec
 from zoo import create_model, model_card
-from zoo.registry import GraphKind, VisualKind
+from zoo.kinds import GraphKind, VisualKind
 
 SIZES = {"d_model": 16, "d_ff": 16, "n_heads": 2, "n_encoder_layers": 1, "n_decoder_layers": 1, "max_len": 12}
 CHANGES = (*(f"size.{name}={value}" for name, value in SIZES.items()), "decoding.max_len=8", "latency_repeats=2")

@@ -9,11 +9,12 @@ import torch
 
 from harness.benchmark.benchmark import _refuse_missing_members
 from harness.benchmark.context import RunContext
+from harness.benchmark.costs import weights_folder
 from harness.benchmark.rows import resolve_models
-from harness.benchmark.run import run as execute
+from harness.benchmark.run import RunTools, evaluate_ensemble, evaluate_run
 from harness.benchmark.saved_model import SavedModel
 from harness.config.preset import Decoding
-from harness.config.run import EnsembleRun, config_of
+from harness.config.run import EnsembleRun, StoredRun, config_of
 from harness.training.checkpoint import save_weights
 from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
@@ -52,9 +53,12 @@ def members_of(spec: RunSpec) -> tuple[str, ...]:
 
 def run(spec: RunSpec, context: RunContext, services: FixedServices) -> Outcome:
     config = config_of(spec)
-    return execute(
-        spec.key, config, context, services, on_epoch=lambda _: None, on_step=lambda _: None, reporter=quiet()
-    )
+    folder = weights_folder(spec.key, config, services.workspace)
+    tools = RunTools(folder, services.store, services.evaluator, quiet())
+    if isinstance(config, EnsembleRun):
+        return evaluate_ensemble(config, context, tools)
+    assert isinstance(config, StoredRun)
+    return evaluate_run(config, context, tools)
 
 
 @torch.no_grad()

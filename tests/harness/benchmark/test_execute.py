@@ -2,8 +2,9 @@
 
 import io
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ from harness.benchmark import run_reporter
 from harness.benchmark import services as services_module
 from harness.benchmark.context import RunContext
 from harness.benchmark.execute import LOCK, LOG_TAIL_LINES, execute_planned, execute_run, mark_interrupted
+from harness.benchmark.run import RunTools
 from harness.benchmark.run_reporter import RunReporter
+from harness.config.run import EnsembleRun, RunBase, TrainedRun
 from harness.data.hub import WeightsMissing
 from harness.metrics.contract import METRICS
 from harness.utils.errors import INTERRUPTED, BenchError
@@ -22,7 +25,7 @@ from harness.utils.processes import close_at_end
 from harness.utils.workspace import Workspace, locked
 from results import Outcome, Quantity, SplitResult
 from results.records import EpochRecord
-from tests.harness.benchmark.small_runs import FixedServices, make_spec
+from tests.harness.benchmark.small_runs import FixedServices, make_spec, run_config
 
 EPOCH = EpochRecord(0, "xe", "cross_entropy", 0, 1, 0.1, 2.0, 0.5, 1.0, 8.0)
 MEASURED = {metric: Quantity(0.5) for metric in METRICS if metric != "SPICE"}
@@ -43,15 +46,16 @@ class Fake:
         self.result: Outcome | BaseException = outcome()
         self.store.plan([make_spec("a", context=context), make_spec("b", "updown", context)])
 
-        def run(key: str, *_: object, on_epoch: Callable[[EpochRecord], None], **__: object) -> Outcome:
+        def train_run(_: TrainedRun, __: RunContext, tools: RunTools) -> Outcome:
+            key = tools.folder.name
             assert self.store.status(key) == "running"
             self.executed.append(key)
-            on_epoch(EPOCH)
+            tools.on_epoch(EPOCH)
             if isinstance(self.result, BaseException):
                 raise self.result
             return self.result
 
-        monkeypatch.setattr(module, "run", run)
+        monkeypatch.setattr(module, "train_run", train_run)
         monkeypatch.setattr(module, "_refuse_other_key", lambda *_: None)  # keys are letters here
 
     def execute(self, key: str, *, rerun: bool = False) -> str:
@@ -135,21 +139,42 @@ def test_a_long_traceback_is_kept_from_its_end(fake: Fake) -> None:
     assert (len(tail.splitlines()), tail.splitlines()[-1]) == (LOG_TAIL_LINES, "line 99")
 
 
-def test_a_rerun_begins_without_the_old_checkpoints(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rerun_begins_without_the_old_checkpoints(fake: Fake) -> None:
     folder = fake.workspace.run_folder("a")
     fake.execute("a")
     (folder / "checkpoint" / "step-000000001").mkdir(parents=True)
     (folder / "best.safetensors").touch()
     fake.execute("a")
     assert (folder / "checkpoint").is_dir(), "a finished run is left alone"
-    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
     assert fake.execute("a", rerun=True) == "finished"
-    assert (folder / "checkpoint").is_dir(), "what a job that Slurm requeued goes on from"
-    monkeypatch.setenv("SLURM_RESTART_COUNT", "0")
-    assert fake.execute("a", rerun=True) == "finished"
-    assert fake.executed == ["a", "a", "a"]
+    assert fake.executed == ["a", "a"]
     assert not (folder / "checkpoint").exists()
     assert (folder / "best.safetensors").is_file(), "until training has better ones"
+
+
+def test_a_requeued_job_goes_on_with_the_runs_that_it_had_begun_anew(
+    fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    fake.result = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        fake.execute("a", rerun=True)  # the job is pre-empted
+    checkpoints = [fake.workspace.run_folder(key) / "checkpoint" for key in "ab"]
+    for checkpoint in checkpoints:
+        (checkpoint / "step-000000001").mkdir(parents=True)
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    fake.result = outcome()
+    assert [fake.execute(key, rerun=True) for key in "ab"] == ["finished", "finished"]
+    assert [checkpoint.is_dir() for checkpoint in checkpoints] == [True, False], "b had not begun"
+    assert fake.execute("a", rerun=True) == "finished"
+    assert not checkpoints[0].exists(), "it ended meanwhile"
+
+
+def test_a_finished_run_that_cannot_be_scored_again_stops_no_other(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert fake.execute("a") == "finished"
+    monkeypatch.setattr(module, "missing_metrics", lambda *_: 1 / 0)
+    assert (fake.execute("a"), fake.store.status("a")) == ("reused", "finished")
+    assert "not scored again: division by zero" in fake.said.getvalue()
 
 
 def test_a_metric_that_cannot_be_added_is_tried_once(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,6 +209,28 @@ def test_planned_runs_are_worked_off_until_none_is_left(fake: Fake) -> None:
     assert execute_planned(None, fake.services) == {}, "what failed is planned anew by bench run alone"
     fake.result = outcome()
     assert execute_planned(["b"], fake.services) == {"b": "finished"}
+
+
+def test_an_ensemble_is_executed_after_members_that_another_process_left(
+    fake: Fake, small: RunContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = run_config(small)
+    common = {name: value for name, value in dict(config).items() if name in RunBase.model_fields}
+    ensemble = EnsembleRun(**{**common, "model": "ensemble:a+b", "members": ("a", "b")})
+    plain = make_spec("c", context=small)
+    fake.store.plan([replace(plain, kind="ensemble", config=ensemble.model_dump(mode="json"))])
+    order: list[str] = []
+    execute = module.execute_run
+
+    def execute_run(key: str, workspace: Workspace, *, wait: bool) -> str:
+        if key == "a" and not wait:
+            return "busy"  # its process ends without finishing it
+        order.append(key)
+        return "finished" if key == "c" else execute(key, workspace, wait=wait)
+
+    monkeypatch.setattr(module, "execute_run", execute_run)
+    assert execute_planned(None, fake.services) == {"b": "finished", "a": "finished", "c": "finished"}
+    assert order == ["b", "a", "c"]
 
 
 def test_an_interrupted_worker_leaves_its_reason(fake: Fake, small: RunContext) -> None:

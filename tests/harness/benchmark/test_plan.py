@@ -12,7 +12,7 @@ from PIL import Image
 
 from harness.benchmark.baselines import REFERENCE_ROWS
 from harness.benchmark.context import RunContext, open_context
-from harness.benchmark.plan import Benchmark, resolve
+from harness.benchmark.plan import Benchmark, choose_jobs, resolve
 from harness.benchmark.plan import plan as plan_request
 from harness.benchmark.pretrained import Pretrained
 from harness.benchmark.rows import RequestedModel, resolve_models
@@ -20,6 +20,7 @@ from harness.config.experiment import DataChoice, Experiment
 from harness.config.features import FeatureConfig
 from harness.config.load import load_preset
 from harness.config.run import config_of
+from harness.executors.local import LocalExecutor
 from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
 from results.errors import StoreError
@@ -261,3 +262,14 @@ def test_people_who_are_named_are_refused_where_images_have_one_reference(
     assert not list((tmp_path / "workspace").glob("cache/*")), "nothing was made"
     if others != "all":  # dozens of models
         bench_ok("plan", "--models", others, *options)
+
+
+def test_only_runs_that_are_left_share_the_machine(small: RunContext, workspace: Workspace) -> None:
+    specs = plan(["blind", "human"], small, workspace, seeds=3)
+    trained = [spec.key for spec in specs if spec.kind == "trained"]
+
+    def jobs(finished: Sequence[str]) -> set[int]:
+        chosen = choose_jobs(LocalExecutor(4), specs, small, finished)
+        return {config_of(spec).execution.jobs for spec in chosen}
+
+    assert [jobs(trained[:count]) for count in range(4)] == [{3}, {2}, {1}, {1}]

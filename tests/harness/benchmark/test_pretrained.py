@@ -32,8 +32,8 @@ from harness.data.hub import HubPreprocessing, WeightsMissing
 from harness.data.vocabularies import HubVocabulary, load_vocabulary
 from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
+from reports.columns import cost_cell
 from reports.html.report import write_report
-from reports.tables.columns import cost_cell
 from results import Store
 from results.runs import reading
 from tests.harness.benchmark.small_runs import planner, run_config
@@ -51,8 +51,8 @@ from tests.harness.conftest import (
 )
 from tests.harness.inference.hub_families import tokenizer, write_family, write_vision_encoder_decoder
 from zoo import ZooError
+from zoo.card import NOT_DOCUMENTED
 from zoo.decoding import Hypotheses, beam_search
-from zoo.registry import NOT_DOCUMENTED
 
 FAMILIES = ["blip", "git", "vit_gpt2"]
 PAD, BEGIN, END = 0, 2, 3

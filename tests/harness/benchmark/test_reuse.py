@@ -55,6 +55,13 @@ def test_the_same_code_needs_no_word(store: Store) -> None:
     assert settled(store, cell()) == ("mine-s0-a", [])
 
 
+def test_a_row_that_cannot_be_read_is_not_re_used(store: Store) -> None:
+    made = cell("mine-s0-b")
+    assert made.config is not None
+    finish(store, replace(made, config={**made.config, "field_of_another_release": 1}))
+    assert settled(store, cell(), accept=True) == ("mine-s0-a", [])
+
+
 def test_other_code_of_the_model_is_run_anew(store: Store) -> None:
     finish(store, cell())
     planned = cell("mine-s0-b", replace(CODE, model="m2", files=FILES | {"zoo/models/mine.py": "12"}))

@@ -14,9 +14,10 @@ from torch import Tensor
 from harness.benchmark import run as module
 from harness.benchmark.baselines import majority_caption
 from harness.benchmark.context import RunContext
+from harness.benchmark.costs import weights_folder
+from harness.benchmark.models import build_model, check_captioner, model_arguments
 from harness.benchmark.pretrained import Pretrained
-from harness.benchmark.run import build_model, hold_to_laws, model_arguments
-from harness.benchmark.run import run as execute
+from harness.benchmark.run import RunTools, evaluate_run, score_reference, train_run
 from harness.benchmark.saved_model import SavedModel
 from harness.config.features import FeatureConfig
 from harness.config.run import PretrainedRun, ReferenceRun, RunBase, RunConfig, StoredRun, TrainedRun
@@ -42,7 +43,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What training and captioning are asked for; neither is done."""
     found: dict[str, Any] = {}
 
-    def fit(model: Captioner, seed: int, _: object, folder: Path, *__: object) -> TrainState:
+    def train_model(model: Captioner, seed: int, _: object, folder: Path, *__: object, **___: object) -> TrainState:
         weights = {name: value.clone() for name, value in model.state_dict().items()}
         found.update(seed=seed, folder=folder, initial=weights, drawn=torch.initial_seed())
         return SUMMARY
@@ -51,7 +52,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         found.update(model=model, decoding=decoding)
         return Captions(dict.fromkeys(ids, "a dog"), {image_id: [5] for image_id in ids}, len(ids), 1.0)
 
-    monkeypatch.setattr(module, "fit", fit)
+    monkeypatch.setattr(module, "train_model", train_model)
     monkeypatch.setattr(module, "caption_images", caption)
     monkeypatch.setattr(module, "attends", lambda _: False)
     monkeypatch.setattr(module, "count_mean_caption", lambda *_, **__: {})
@@ -63,9 +64,13 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 def run(config: RunConfig, context: RunContext, workspace: Workspace, key: str = "a-s4") -> Outcome:
     """Execute a run under this context."""
     with FixedServices(workspace, context) as services:
-        return execute(
-            key, config, context, services, on_epoch=lambda _: None, on_step=lambda _: None, reporter=quiet()
-        )
+        tools = RunTools(weights_folder(key, config, workspace), services.store, services.evaluator, quiet())
+        if isinstance(config, ReferenceRun):
+            return score_reference(config.model, context.data, services.evaluator)
+        if isinstance(config, TrainedRun):
+            return train_run(config, context, tools)
+        assert isinstance(config, PretrainedRun | StoredRun)
+        return evaluate_run(config, context, tools)
 
 
 def trained(context: RunContext, seed: int = 0, model: str = "show_tell") -> TrainedRun:
@@ -289,12 +294,12 @@ def test_a_model_and_random_numbers_are_as_before(small: RunContext, entry: type
     sizes = {"vocab_size": len(small.inputs.vocabulary), "visual_dim": small.data.visual_dim}
     model = create_model("mine", **sizes, **model_card("mine").tiny)
     before, weights = torch.get_rng_state(), {name: value.clone() for name, value in model.state_dict().items()}
-    hold_to_laws("show_attend_tell", model, small)  # the zoo's own is not asked
+    check_captioner("show_attend_tell", model, small)  # the zoo's own is not asked
     if entry is Leaks:
         with pytest.raises(BrokenLawError, match="later"):
-            hold_to_laws("mine", model, small)
+            check_captioner("mine", model, small)
     else:
-        hold_to_laws("mine", model, small)
+        check_captioner("mine", model, small)
     assert torch.equal(torch.get_rng_state(), before)
     assert all(torch.equal(value, weights[name]) for name, value in model.state_dict().items())
     assert all(module.training for module in model.modules())

@@ -33,8 +33,8 @@ from harness.metrics.signature import EvaluationSettings
 from harness.utils.errors import BenchError
 from results import Outcome, Quantity, SplitResult, Store
 from results.comparison.comparison import compare_models
+from results.metrics import depends_on
 from results.records import RunSpec
-from results.runs.more_metrics import depends_on
 from results.runs.reading import StoredRuns, finished, image_influences, stored_runs
 from results.runs.run import Run
 from results.runs.scores import OVERALL

@@ -15,7 +15,7 @@ import torch
 from harness.benchmark import context as module
 from harness.benchmark.context import RunContext, open_context, open_inputs
 from harness.benchmark.signature import reference_signature
-from harness.benchmark.train import fit
+from harness.benchmark.train import train_model
 from harness.config.features import FeatureConfig
 from harness.config.preset import VocabularyConfig
 from harness.config.run import Conditions, RunData
@@ -81,7 +81,7 @@ def test_three_stages_train_what_they_are_for_and_go_on_after_a_kill(context: Ru
         undisturbed.append(row)
         after[row.stage_name] = {name: value.clone() for name, value in model.state_dict().items()}
 
-    summary = fit(model, 0, context, tmp_path / "one", on_epoch, quiet(said))
+    summary = train_model(model, 0, context, tmp_path / "one", on_epoch, quiet(said))
     assert [(row.stage_name, row.objective, row.val_cider is None) for row in undisturbed] == [
         *[("sentences", "sentence_graph", True)] * 2,
         *[("dictionary", "sentence_graph", True)] * 2,
@@ -111,10 +111,10 @@ def test_three_stages_train_what_they_are_for_and_go_on_after_a_kill(context: Ru
 
         folder = tmp_path / stage
         with pytest.raises(Killed):
-            fit(model_of(context), 0, context, folder, kill, quiet())
+            train_model(model_of(context), 0, context, folder, kill, quiet())
         rest: list[EpochRecord] = []
         again = model_of(context)
-        fit(again, 0, context, folder, rest.append, quiet())
+        train_model(again, 0, context, folder, rest.append, quiet())
         assert curves(resumed[: len(undisturbed) - len(rest)] + rest) == curves(undisturbed)
         for name, value in again.state_dict().items():
             assert torch.equal(value, model.state_dict()[name]), name
@@ -122,12 +122,12 @@ def test_three_stages_train_what_they_are_for_and_go_on_after_a_kill(context: Ru
 
 def test_a_model_without_the_part_passes_over_the_stages(context: RunContext, tmp_path: Path) -> None:
     said, records = io.StringIO(), list[EpochRecord]()
-    fit(model_of(context, sentences=False), 0, context, tmp_path / "a", records.append, quiet(said))
+    train_model(model_of(context, sentences=False), 0, context, tmp_path / "a", records.append, quiet(said))
     assert "left out, since the model has no part for sentence graphs: sentences, dictionary" in said.getvalue()
     assert {row.stage for row in records} == {2}
     alone = replace(context, preset=context.preset.model_copy(update={"schedule": schedule_of(STAGE)}))
     expected = list[EpochRecord]()
-    fit(model_of(context, sentences=False), 0, alone, tmp_path / "b", expected.append, quiet())
+    train_model(model_of(context, sentences=False), 0, alone, tmp_path / "b", expected.append, quiet())
     assert [row[1:] for row in curves(records)] == [row[1:] for row in curves(expected)]
 
 

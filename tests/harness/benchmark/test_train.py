@@ -11,8 +11,9 @@ import pytest
 import torch
 
 from harness.benchmark.context import RunContext, open_context
-from harness.benchmark.run import build_model, model_arguments
-from harness.benchmark.train import CachedBackboneSource, _Tuned, fit
+from harness.benchmark.models import build_model, model_arguments
+from harness.benchmark.own_backbone import CachedBackboneSource, TunedBackbone
+from harness.benchmark.train import train_model
 from harness.config.execution import ExecutionConfig
 from harness.config.features import FeatureConfig
 from harness.config.load import load_preset
@@ -70,7 +71,7 @@ def model_of(name: str, context: RunContext) -> Captioner:
 def test_two_processes_train_as_one_does_and_go_on_after_a_kill(data: Path, tmp_path: Path) -> None:
     context = context_of(data, tmp_path, [STAGE, STAGE | {"name": "second", "epochs": 1}])
     alone: list[EpochRecord] = []
-    summary = fit(model_of("transformer_base", context), 0, context, tmp_path / "one", alone.append, quiet())
+    summary = train_model(model_of("transformer_base", context), 0, context, tmp_path / "one", alone.append, quiet())
 
     both = replace(context, execution=replace(context.execution, config=ExecutionConfig(devices=2)))
     together: list[EpochRecord] = []
@@ -80,11 +81,11 @@ def test_two_processes_train_as_one_does_and_go_on_after_a_kill(data: Path, tmp_
         raise Killed
 
     with pytest.raises(Killed), other_ranks(2):
-        fit(model_of("transformer_base", both), 0, both, tmp_path / "two", die, quiet())
+        train_model(model_of("transformer_base", both), 0, both, tmp_path / "two", die, quiet())
     together.clear()  # nothing of the epoch was final
     two = model_of("transformer_base", both)
     with other_ranks(2):
-        again = fit(two, 0, both, tmp_path / "two", together.append, quiet())
+        again = train_model(two, 0, both, tmp_path / "two", together.append, quiet())
     assert [row[:4] for row in curves(together)] == [row[:4] for row in curves(alone)]
     assert [row.train_loss for row in together] == pytest.approx([row.train_loss for row in alone], abs=1e-6)
     assert [row.val_cider for row in together] == pytest.approx([row.val_cider for row in alone], abs=1e-6)
@@ -103,7 +104,7 @@ def test_a_later_frozen_stage_reads_the_tuned_features(
     looked: list[int] = []
     monkeypatch.setattr(PixelSource, "visual", watched(PixelSource.visual, looked))
     records: list[EpochRecord] = []
-    fit(model, 0, context, tmp_path / "run", records.append, quiet())
+    train_model(model, 0, context, tmp_path / "run", records.append, quiet())
     train, val = 29, 4
     assert sum(looked) == train + val, (
         "only the stage that trains the backbone reads pictures, to learn and to validate"
@@ -123,7 +124,7 @@ def test_a_later_frozen_stage_reads_the_tuned_features(
     again: list[EpochRecord] = []
     monkeypatch.setattr("harness.data.feature_cache._extract", None)  # a stage begun anew finds its cache
     shutil.rmtree(tmp_path / "run")
-    fit(model_of("expansionnet_v2/end-to-end", context), 0, context, tmp_path / "run", again.append, quiet())
+    train_model(model_of("expansionnet_v2/end-to-end", context), 0, context, tmp_path / "run", again.append, quiet())
     assert curves(again) == curves(records)
 
 
@@ -141,7 +142,7 @@ def test_a_vanished_cache_is_one_error_and_training_resumes(data: Path, tmp_path
     stages = [STAGE | {"epochs": 3}]
     whole: list[EpochRecord] = []
     calm = context_of(data, tmp_path / "calm", stages)
-    fit(model_of("transformer_base", calm), 0, calm, tmp_path / "calm" / "run", whole.append, quiet())
+    train_model(model_of("transformer_base", calm), 0, calm, tmp_path / "calm" / "run", whole.append, quiet())
 
     context = context_of(data, tmp_path, stages)
     records: list[EpochRecord] = []
@@ -151,11 +152,11 @@ def test_a_vanished_cache_is_one_error_and_training_resumes(data: Path, tmp_path
         shutil.rmtree(tmp_path / "cache" / "features", ignore_errors=True)
 
     with pytest.raises(BenchError, match=r"feature cache .*last good checkpoint: .*step-") as caught:
-        fit(model_of("transformer_base", context), 0, context, tmp_path / "run", remove, quiet())
+        train_model(model_of("transformer_base", context), 0, context, tmp_path / "run", remove, quiet())
     assert "goes on from its last checkpoint" in (caught.value.hint or "")
     assert len(records) == 1
     context = context_of(data, tmp_path, stages)
-    fit(model_of("transformer_base", context), 0, context, tmp_path / "run", records.append, quiet())
+    train_model(model_of("transformer_base", context), 0, context, tmp_path / "run", records.append, quiet())
     assert curves(records) == curves(whole)
 
 
@@ -168,7 +169,7 @@ def test_features_on_the_device_train_the_same_weights(
         monkeypatch.setattr(pixels, "device_memory", lambda _, free=free: free)
         context = context_of(data, tmp_path, stages)
         model = model_of("transformer_base", context)
-        fit(model, 0, context, tmp_path / f"run-{free}", lambda _: None, quiet(said))
+        train_model(model, 0, context, tmp_path / f"run-{free}", lambda _: None, quiet(said))
         trained.append(model.state_dict())
     assert all(torch.equal(value, trained[1][name]) for name, value in trained[0].items())
     assert said.getvalue().count("features of 29 training images lie on the device") == 1, "once for both stages"
@@ -189,7 +190,7 @@ def test_a_tuned_backbone_is_named_by_its_weights_and_makes_features_at_rest(dat
     context = context_of(data, tmp_path, [STAGE], **NETWORK)
     model: Any = model_of("expansionnet_v2/end-to-end", context)
     own = context.data.backbone
-    same, again = (_Tuned(model.backbone, own) for _ in range(2))
+    same, again = (TunedBackbone(model.backbone, own) for _ in range(2))
     pixels = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     model.train()
     before = {name: value.clone() for name, value in model.backbone.named_buffers()}
@@ -201,7 +202,7 @@ def test_a_tuned_backbone_is_named_by_its_weights_and_makes_features_at_rest(dat
     torch.testing.assert_close(first, own(pixels), atol=1e-4, rtol=1e-4)
     with torch.no_grad():
         next(model.backbone.parameters()).add_(0.1)
-    other = _Tuned(model.backbone, own)
+    other = TunedBackbone(model.backbone, own)
     assert same.digest == again.digest
     assert len({own.digest, same.digest, other.digest}) == 3
     assert other.describe() == f"{own.describe()}, tuned#{other.digest[:8]}"

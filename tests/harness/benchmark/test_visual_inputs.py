@@ -19,7 +19,7 @@ from harness.benchmark.saved_model import SavedModel
 from harness.config.features import FeatureConfig
 from harness.config.run import TrainedRun, config_of
 from harness.data import prepare_features as run_features
-from harness.data.backbones.backbone import open_backbone
+from harness.data.backbones.opening import open_backbone
 from harness.data.hub import quick_hub
 from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace

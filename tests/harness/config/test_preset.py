@@ -6,7 +6,7 @@ import pytest
 
 from harness.benchmark.signature import DataFields, model_signature, reference_signature
 from harness.config.features import feature_config
-from harness.config.load import PRESETS, load_preset
+from harness.config.load import PRESETS, load_preset, load_schedule
 from harness.config.preset import Preset
 from harness.utils.errors import BenchError
 
@@ -17,6 +17,21 @@ def test_every_preset_is_whole_and_leaves_room_for_its_captions(name: str) -> No
     assert Preset.model_validate(preset.model_dump(mode="json")) == preset
     assert preset.summary
     assert preset.size["max_len"] >= max(preset.decoding.max_len, preset.vocabulary.max_len - 1)
+
+
+def test_a_preset_has_the_settings_of_the_one_that_it_extends() -> None:
+    base, extended = (load_preset(name).model_dump() for name in ("matched-width", "matched-width-scst"))
+    assert {name for name in base if base[name] != extended[name]} == {"name", "summary", "schedule"}
+    own = load_preset("own-size-scst")
+    assert (own.parameters, load_preset("matched-parameters-scst").parameters) == (None, 40_000_000)
+
+
+def test_a_stage_changes_that_of_its_name_in_the_schedule_that_is_extended() -> None:
+    shared, own = (load_schedule(name).stages for name in ("shared-xe-scst", "shared-xe-scst-own-dropout"))
+    for before, after in zip(shared, own, strict=True):
+        changed = {name for name, value in dict(before).items() if value != dict(after)[name]}
+        assert changed == {"dropout", "dropout_scale"}
+        assert after.dropout is None
 
 
 def test_overrides_reach_nested_settings_and_lists() -> None:

@@ -18,8 +18,9 @@ from typing import Any
 
 import pytest
 
-from harness.data.download import STAGING, Annotations, Origin, PictureArchive, download, fetch
+from harness.data.download import STAGING, download, fetch
 from harness.data.karpathy import read_karpathy
+from harness.data.sources import Annotations, Origin, PictureArchive
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
 from tests.faults.test_full_disk import no_file_beyond
@@ -271,7 +272,7 @@ def of_site(site: Site, coco: Origin, nocaps: Origin, monkeypatch: pytest.Monkey
         name: source.mirrored("http://unreachable.invalid") for name, source in (("coco", coco), ("nocaps", nocaps))
     }
     away["nocaps"] = away["nocaps"].model_copy(update={"folder": "coco"})
-    monkeypatch.setattr("harness.data.download.load_sources", lambda: away)
+    monkeypatch.setattr("harness.data.sources.load_sources", lambda: away)
 
     def downloading(*words: object) -> str:
         return bench_ok("data", "download", *words, "--mirror", site.url).stdout

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from harness.data.dataset import Dataset, open_dataset
+from harness.data.dataset import Dataset
+from harness.data.opening import open_dataset
 from harness.data.verify import find_bad_images
 from harness.utils.errors import BenchError
 from tests.harness.data.counting_backbone import Told

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from harness.data.dataset import open_dataset
 from harness.data.formats.references import References
 from harness.data.nocaps import describe_domains, join_nocaps, read_domains
+from harness.data.opening import open_dataset
 from harness.utils.errors import BenchError
 from tests.harness.conftest import bench_ok
 

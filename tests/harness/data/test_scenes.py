@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.data.dataset import Dataset, open_dataset
+from harness.data.dataset import Dataset
 from harness.data.graphs import SHAPE_OF
 from harness.data.images import load_image
 from harness.data.karpathy import read_karpathy
+from harness.data.opening import open_dataset
 from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
 from harness.data.scenes.drawing import DETAILS, OBJECT_COLOURS, SHAPES, Square, encode_png
 from harness.data.scenes.language import SHORTEST, describe

@@ -206,9 +206,9 @@ def test_the_script_asks_for_what_a_run_is_to_get(submitit: Any) -> None:
     found = dict(re.findall(r"^#SBATCH --([a-z-]+)=(.*)$", script, re.MULTILINE))
     assert (found["array"], found["time"], found["mem"]) == ("0-29%8", "90", "3GB")
     assert (found["cpus-per-task"], found["gpus-per-node"], found["signal"]) == ("4", "1", "USR2@120")
-    for resources in (Resources(gpus=0.5), Resources(cpus=1.5)):
+    for resources, device in ((Resources(gpus=0.5), GPU), (Resources(cpus=1.5), CPU), (Resources(gpus=1.0), CPU)):
         with pytest.raises(BenchError, match="-per-run"):
-            SlurmExecutor(resources, 0).slots(1, CPU, 1, lambda: 0)
+            SlurmExecutor(resources, 0).slots(1, device, 1, lambda: 0)
 
 
 @pytest.mark.usefixtures("submitit")

@@ -181,7 +181,7 @@ def test_out_of_memory_is_noted_once_and_kept_on_resume(tmp_path: Path) -> None:
         fit_tiny(tmp_path / "parts", kill_at=(1, 1), **halved)
     _, summary = fit_tiny(tmp_path / "parts", **halved)
     assert small.refused == [2]
-    assert said.getvalue().count("in 2 parts") == 1
+    assert said.getvalue().count("2 passes") == 1
     assert summary.micro_batches == 2
     assert [record.train_loss for record in parts] == pytest.approx([record.train_loss for record in whole], rel=1e-4)
 

@@ -2,9 +2,10 @@
 
 from dataclasses import replace
 
+from reports.columns import NOISY
 from reports.html.sections import cost_sections
 from reports.html.trade_offs import bounded_cost, trade_off_sections
-from reports.tables.columns import NOISY, leaderboards
+from reports.tables.leaderboards import leaderboards
 from results.records import Quantity
 from results.runs.spreads import OtherMachine
 from tests.reports.examples import contents, group, row, run

@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from reports.columns import Cell
 from reports.tables.boards import FEW_ROWS, Board, boards
-from reports.tables.columns import absent_levels
 from reports.tables.contents import ONE_MODEL
-from reports.tables.table import Cell, Line
+from reports.tables.leaderboards import absent_levels
+from reports.tables.table import Line
 from results.runs.leaderboard import Group, Row
 from results.runs.spreads import Spread
 from results.runs.standings import ALONE, OTHER_IMAGES, STILL_LEARNING, FloorTest, RankInterval
@@ -21,7 +22,7 @@ def standing(model: str, of: RankInterval) -> Row:
 
 
 def cell(board: Board, line: Line, key: str) -> Cell:
-    place = board.table.place(key)
+    place = board.table.index(key)
     assert place is not None
     return line.cells[place]
 
@@ -92,7 +93,7 @@ def test_a_row_alone_in_its_group_may_be_below_a_floor() -> None:
     assert (place.text, place.value) == ("not above the floor", None)
     assert all(part in place.note for part in ("better than majority (p = 0.4)", "worse than retrieval (p = 0.0012)"))
     [board] = boards(contents(group(standing("blind", RankInterval(is_floor=True)))))
-    assert board.table.place("place") is None, "a floor alone needs no column"
+    assert board.table.index("place") is None, "a floor alone needs no column"
 
 
 def test_levels_that_were_not_measured_are_named() -> None:

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from reports.columns import NOISY, cost_list
 from reports.html.sections import cost_tables, domain_sections
-from reports.tables.columns import NOISY, cost_list, leaderboards, people
+from reports.tables.leaderboards import leaderboards, people
 from reports.tables.table import Table
 from results.records import Quantity
 from results.runs.leaderboard import Row

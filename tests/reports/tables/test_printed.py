@@ -4,11 +4,13 @@ from dataclasses import replace
 
 import pytest
 
+from reports import numbers
 from reports.html.models import model_pages
 from reports.html.sections import domain_sections
-from reports.tables import numbers
-from reports.tables.columns import leaderboards
+from reports.tables.leaderboards import leaderboards
 from reports.tables.printed import printed_table, published_cell
+from results.costs import cost_info
+from results.metrics import metric_order
 from results.published.scores import recipes
 from results.records import Quantity
 from results.runs.leaderboard import Group
@@ -138,14 +140,14 @@ def test_numbers_take_three_digits_and_a_sensible_unit(shown: str, text: str) ->
 
 
 def test_metrics_and_domains_come_in_the_usual_order() -> None:
-    assert numbers.metric_order(["NEW", "METEOR", "BLEU-4", "CIDEr-D"]) == ["CIDEr-D", "BLEU-4", "METEOR", "NEW"]
+    assert metric_order(["NEW", "METEOR", "BLEU-4", "CIDEr-D"]) == ["CIDEr-D", "BLEU-4", "METEOR", "NEW"]
     names = ["overall", "out-domain", "zoo", "in-domain"]
     assert numbers.domain_order(names) == ["in-domain", "out-domain", "zoo", "overall"]
 
 
 def test_an_unknown_cost_names_itself_and_finds_its_theme() -> None:
-    assert numbers.cost_kind("energy_used", "kWh").label == "Energy used"
-    assert numbers.cost_kind("warm_up", "s").theme == "Time"
+    assert cost_info("energy_used", "kWh").label == "Energy used"
+    assert cost_info("warm_up", "s").theme == "Time"
 
 
 def test_characters_that_disturb_are_replaced() -> None:

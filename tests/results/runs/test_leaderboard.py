@@ -8,8 +8,8 @@ import pytest
 
 from results import Quantity, Results, SplitResult, Store
 from results.comparison.comparison import compare_models
+from results.metrics import base_name, depends_on, is_more, more_order
 from results.runs.leaderboard import Row, leaderboard
-from results.runs.more_metrics import base_name, depends_on, is_more, more_order
 from results.runs.reading import one_run, stored_runs
 from results.runs.spreads import OtherMachine, Spread
 from results.store.rescoring import add_scores

@@ -12,9 +12,9 @@ import timm
 import torch
 from safetensors.torch import load_file, save_file
 
-from harness.benchmark.run import model_arguments
+from harness.benchmark.models import model_arguments
 from harness.config.features import FeatureConfig
-from harness.data.backbones import backbone as backbones
+from harness.data.backbones import opening
 from harness.data.backbones.backbone import Backbone, TrainableBackbone
 from harness.data.backbones.timm_backbone import preprocessing_doubts
 from harness.utils.errors import BenchError
@@ -24,7 +24,7 @@ NAME = "mobilenetv3_small_050"
 
 
 def open_backbone(name: str, **settings: Any) -> Backbone:
-    return backbones.open_backbone(FeatureConfig(backbone=name, **settings))
+    return opening.open_backbone(FeatureConfig(backbone=name, **settings))
 
 
 @pytest.fixture(scope="module")

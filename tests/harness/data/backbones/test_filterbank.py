@@ -9,8 +9,8 @@ from torchvision.ops import roi_align
 
 from benchmarks.train_scenesnet import QUESTIONS, Scenes, draw
 from harness.config.features import FeatureConfig
-from harness.data.backbones.backbone import open_backbone
 from harness.data.backbones.filterbank import FilterBank, _of_strongest_channel
+from harness.data.backbones.opening import open_backbone
 from harness.data.backbones.scenesnet import STRIDE, ScenesNet
 from harness.utils.errors import BenchError
 

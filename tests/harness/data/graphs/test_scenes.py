@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.data.dataset import Dataset, open_dataset
+from harness.data.dataset import Dataset
 from harness.data.graphs import (
     PREDICATES,
     SceneGraph,
@@ -17,6 +17,7 @@ from harness.data.graphs import (
     scene_graph,
     scenes_graphs,
 )
+from harness.data.opening import open_dataset
 from harness.data.scenes.dataset import ScenesConfig, draw_scene, prepare_scenes
 from harness.data.scenes.layout import Chance
 from harness.utils.errors import BenchError

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from harness.config.features import FeatureConfig, RegionConfig
-from harness.data.backbones.backbone import open_backbone
+from harness.data.backbones.opening import open_backbone
 from harness.data.dataset import Dataset, Sample
 from harness.data.feature_cache import extract_features
 from harness.data.features import Features

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from harness.config.features import FeatureConfig, RegionConfig
-from harness.data.backbones.backbone import open_backbone
+from harness.data.backbones.opening import open_backbone
 from harness.data.dataset import Dataset
 from harness.data.features import Features
 from harness.data.regions.cache import prepare_file_grid, prepare_regions

@@ -4,21 +4,22 @@
 
 from typing import Any
 
-from zoo.presets.expansionnet import SWIN, TINY_BACKBONE
-from zoo.registry import register_variants
+from zoo.card import ModelCard, variants
+from zoo.cards.expansionnet import SWIN, TINY_BACKBONE
 
+CARDS: list[ModelCard] = []
 _SIZES = {"d_model": 512, "d_ff": 2048, "n_heads": 8, "dropout": 0.1}
 _TINY = {"d_model": 16, "d_ff": 32, "n_heads": 2, "n_encoder_layers": 2, "n_decoder_layers": 2, "max_len": 12}
 _SIX: dict[str, Any] = {**_SIZES, "n_encoder_layers": 6, "n_decoder_layers": 6, "region_dropout": 0.5}
 _THREE: dict[str, Any] = {**_SIZES, "n_encoder_layers": 3, "n_decoder_layers": 3}
 
 
-def _register(rows: dict[str, tuple[str, dict[str, Any]]], **card: Any) -> None:
-    """See `register_variants`; on regions and with the sizes above, where the card does not say otherwise."""
-    register_variants(rows, **{"visual": "regions", "arguments": _THREE, "tiny": _TINY} | card)
+def _add(rows: dict[str, tuple[str, dict[str, Any]]], **card: Any) -> None:
+    """See `zoo.card.variants`; on regions and with the sizes above, where the card does not say otherwise."""
+    CARDS.extend(variants(rows, **{"visual": "regions", "arguments": _THREE, "tiny": _TINY} | card))
 
 
-_register(
+_add(
     {"transformer": ("Pre-norm transformer of 6 + 6 layers on regions", {})},
     entry="zoo.models.transformer:Transformer",
     paper="Vaswani et al.: Attention Is All You Need, NeurIPS 2017; on images Sharma et al.: Conceptual Captions, "
@@ -28,7 +29,7 @@ _register(
     licence="MIT",
     arguments=_SIX,
 )
-_register(
+_add(
     {
         "object_relation_transformer": (
             "Transformer of 6 + 6 layers whose encoder weighs how boxes lie to each other",
@@ -43,7 +44,7 @@ _register(
     licence="MIT",
     arguments=_SIX,
 )
-_register(
+_add(
     {"m2": ("Meshed memory: learned slots in the encoder, gates to all its levels", {})},
     entry="zoo.models.m2:MeshedMemoryTransformer",
     paper="Cornia, Stefanini, Baraldi, Cucchiara: Meshed-Memory Transformer for Image Captioning, CVPR 2020 "
@@ -54,7 +55,7 @@ _register(
     arguments={**_THREE, "memory_slots": 40},
     tiny={**_TINY, "memory_slots": 3},
 )
-_register(
+_add(
     {
         "get": ("Global token through gated attention, fused over layers by an LSTM", {}),
         "get/no-fusion": ("GET without its LSTM over layers, as the released code by default", {"fusion": False}),
@@ -66,7 +67,7 @@ _register(
     source="https://github.com/luo3300612/image-captioning-DLCT",
     licence="BSD-3-Clause",
 )
-_register(
+_add(
     {"rstnet": ("Geometry of grid cells, and a last layer that may look at language instead", {})},
     entry="zoo.models.rstnet:RSTNet",
     paper="Zhang, Sun, Luo, Ji, Zhou, Wu, Huang, Ji: RSTNet: Captioning with Adaptive Attention on Visual and "
@@ -76,7 +77,7 @@ _register(
     licence="BSD-3-Clause",
     arguments={**_THREE, "n_decoder_layers": 4},
 )
-_register(
+_add(
     {"dlct": ("Regions and a grid at once: each level whole, and of the other what it touches", {})},
     entry="zoo.models.dlct:DualLevelTransformer",
     paper="Luo, Ji, Sun, Cao, Wu, Huang, Lin, Ji: Dual-Level Collaborative Transformer for Image Captioning, AAAI "
@@ -87,7 +88,7 @@ _register(
     visual="regions+grid",
     small={"grid_side": 4},
 )
-_register(
+_add(
     {
         "grit": ("Attention to regions and to a grid side by side, gated (parallel heads)", {}),
         "grit/sequential": ("GRIT that attends to the grid, then to the regions", {"heads": "sequential"}),
@@ -111,7 +112,7 @@ _PURET: dict[str, Any] = {
 }
 _WINDOWS = {"grid": 4, "window": 2}
 
-_register(
+_add(
     {
         "puret": ("Shifted windows around a global token, which every decoder layer reads first", {}),
         "puret/global-once": ("PureT whose global token counts itself once, not once a window", {"global_once": True}),
@@ -120,7 +121,7 @@ _register(
     **_PURET,
     tiny={**_TINY, **_WINDOWS},
 )
-_register(
+_add(
     {"puret/end-to-end": ("PureT on pixels, with Swin-L as a part of the model", {})},
     entry="zoo.models.end_to_end:EndToEnd",
     **_PURET,
@@ -137,14 +138,14 @@ _X_LINEAR: dict[str, Any] = {
 }
 _RATES = {"dropout": 0.5, "attention_dropout": 0.1, "fusion_dropout": 0.3}
 
-_register(
+_add(
     {"x_lan": ("Bilinear attention over regions and channels, around a global vector and an LSTM", {})},
     entry="zoo.models.x_lan:XLAN",
     **_X_LINEAR,
     arguments={"d_model": 1024, "n_heads": 8, "n_encoder_layers": 4, "n_attention_layers": 1, **_RATES},
     tiny={name: _TINY[name] for name in ("d_model", "n_heads", "n_encoder_layers", "max_len")},
 )
-_register(
+_add(
     {"x_transformer": ("A transformer of X-linear attention; queries are products of image and words", {})},
     entry="zoo.models.x_transformer:XTransformer",
     **_X_LINEAR,

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from zoo.fast.switch import custom_backward
+
 T = TypeVar("T")
 Factors = list[tuple[Tensor, Tensor]]
 
@@ -136,7 +138,7 @@ def autocasts(like: Tensor) -> bool:
     return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
 
 
-def exactly(like: Tensor) -> AbstractContextManager[None]:
+def no_autocast(like: Tensor) -> AbstractContextManager[None]:
     """No autocast, which would round products to half precision, on the device of `like`."""
     return torch.autocast(like.device.type, enabled=False) if autocasts(like) else nullcontext()
 
@@ -151,15 +153,10 @@ def full_precision(x: Tensor) -> Tensor:
     return x.to(torch.promote_types(x.dtype, torch.float32)) if x.is_floating_point() else x
 
 
-def written_out() -> bool:
-    """Whether gradients are those written here; autocast, which needs those of each part, is to be off (`exactly`)."""
-    return torch.is_grad_enabled()
-
-
 @contextmanager
 def loop(modules: Iterable[nn.Module]) -> Iterator[None]:
-    """Defer the gradients of all `Looped` modules until the end of a loop; see `written_out`."""
-    looped = [module for module in modules if isinstance(module, Looped)] if written_out() else []
+    """Defer the gradients of all `Looped` modules until the end of a loop; see `custom_backward`."""
+    looped = [module for module in modules if isinstance(module, Looped)] if custom_backward() else []
     try:
         for module in looped:
             module._shared = {}

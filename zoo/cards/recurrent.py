@@ -4,8 +4,9 @@ Up-Down, GCN-LSTM, SGAE, and the conditional GRU.
 
 from typing import Any
 
-from zoo.registry import register_variants
+from zoo.card import ModelCard, variants
 
+CARDS: list[ModelCard] = []
 _CODE: dict[str, Any] = {"source": "https://github.com/ruotianluo/ImageCaptioning.pytorch", "licence": "MIT"}
 _VINYALS: dict[str, Any] = {
     "paper": "Vinyals, Toshev, Bengio, Erhan: Show and Tell: A Neural Image Caption Generator, CVPR 2015",
@@ -45,27 +46,29 @@ _ATTENDING_TINY = {"d_model": 16, "max_len": 12, "d_attention": 8}
 _ATTENDING_SMALL = {"d_embedding": None, "d_attention": 64}
 
 
-def _register(name: str, model: str, summary: str, origin: dict[str, Any], **arguments: Any) -> None:
+def _add(name: str, model: str, summary: str, origin: dict[str, Any], **arguments: Any) -> None:
     attends = origin["visual"] != "pooled"
-    register_variants(
-        {name: (summary, arguments)},
-        entry=f"zoo.models.{model}",
-        **origin,
-        arguments={"dropout": 0.5},
-        tiny=_ATTENDING_TINY if attends else {"d_model": 16, "max_len": 12},
-        small=_ATTENDING_SMALL if attends else {},
+    CARDS.extend(
+        variants(
+            {name: (summary, arguments)},
+            entry=f"zoo.models.{model}",
+            **origin,
+            arguments={"dropout": 0.5},
+            tiny=_ATTENDING_TINY if attends else {"d_model": 16, "max_len": 12},
+            small=_ATTENDING_SMALL if attends else {},
+        )
     )
 
 
-_register("show_tell", "show_tell:ShowTell", "An LSTM that reads the pooled image before the words", _VINYALS)
-_register(
+_add("show_tell", "show_tell:ShowTell", "An LSTM that reads the pooled image before the words", _VINYALS)
+_add(
     "show_tell/fc",
     "show_tell:ShowTell",
     "The FC model of self-critical training: the same with maxout candidates",
     {**_RENNIE, "visual": "pooled"},
     cell="maxout",
 )
-_register(
+_add(
     "show_attend_tell",
     "show_attend_tell:ShowAttendTell",
     "Soft attention over the grid, gated, with a deep output",
@@ -73,8 +76,8 @@ _register(
     d_model=1800,
     d_embedding=512,
 )
-_register("att2in", "att2in:Att2in", "What is attended to enters the candidates of a maxout LSTM", _RENNIE)
-_register(
+_add("att2in", "att2in:Att2in", "What is attended to enters the candidates of a maxout LSTM", _RENNIE)
+_add(
     "att2in/embedded",
     "att2in:Att2in",
     "Att2in with rectified embeddings of words and regions (att2in2)",
@@ -82,7 +85,7 @@ _register(
     rectified=True,
     visual_kind="regions",
 )
-_register(
+_add(
     "att2all",
     "att2in:Att2in",
     "What is attended to enters every gate of a maxout LSTM (att2all2)",
@@ -90,13 +93,13 @@ _register(
     attended="all",
     rectified=True,
 )
-_register(
+_add(
     "adaptive_attention",
     "adaptive_attention:AdaptiveAttention",
     "An LSTM that attends to the image or to a sentinel of its own (adaatt)",
     _LU,
 )
-_register("updown", "updown:UpDown", "An attention LSTM below a language LSTM, over regions", _ANDERSON, d_model=1000)
+_add("updown", "updown:UpDown", "An attention LSTM below a language LSTM, over regions", _ANDERSON, d_model=1000)
 
 _graph: dict[str, Any]
 # Spatial graphs are second hand: the paper's rule as two later repositories have it.
@@ -105,7 +108,7 @@ for _name, _summary, _graph in (
     ("gcn_lstm/no-graph", "GCN-LSTM whose graph has no edges", {"graph": "none"}),
     ("gcn_lstm/semantic", "GCN-LSTM along the relations of a scene graph", {"graph": "given"}),
 ):
-    register_variants(
+    CARDS += variants(
         {_name: (_summary, _graph)},
         arguments={"d_model": 1024, "d_attention": 512, "dropout": 0.5},
         entry="zoo.models.gcn_lstm:GCNLSTM",
@@ -129,7 +132,7 @@ for _name, _summary, _graph in (
         {"sentences": True},
     ),
 ):
-    register_variants(
+    CARDS += variants(
         {_name: (_summary, _graph)},
         arguments={"d_model": 1000, "d_attention": 512, "dropout": 0.5, "n_entries": 10_000},
         entry="zoo.models.sgae:SGAE",
@@ -161,7 +164,7 @@ for _name, _summary, _arguments, _changed in (
         {},
     ),
 ):
-    register_variants(
+    CARDS += variants(
         {_name: (_summary, _arguments)},
         arguments={"d_model": 256, "dropout": 0.5},
         entry="zoo.models.cgru:ConditionalGRU",

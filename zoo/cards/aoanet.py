@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from zoo.registry import ModelCard, register_model, register_variants
+from zoo.card import ModelCard, variants
 
+CARDS: list[ModelCard] = []
 _AOANET: dict[str, Any] = {
     "paper": "Huang, Wang, Chen, Wei: Attention on Attention for Image Captioning, ICCV 2019 (arXiv:1908.06954)",
     "year": 2019,
@@ -42,47 +43,49 @@ def _tiny(arguments: dict[str, Any]) -> dict[str, Any]:
     return tiny
 
 
-def _register(name: str, summary: str, origin: dict[str, Any], arguments: dict[str, Any]) -> None:
-    register_variants(
-        {name: (summary, arguments)},
-        entry="zoo.models.aoanet:AoANet",
-        **origin,
-        visual="regions",
-        arguments=_LSTM_SIZES,
-        tiny=_tiny(arguments),
-        # A layer's number means something only where there are as many as the paper counts.
-        small={"n_encoder_layers": 3} if arguments.get("wide_layers") else {},
+def _add(name: str, summary: str, origin: dict[str, Any], arguments: dict[str, Any]) -> None:
+    CARDS.extend(
+        variants(
+            {name: (summary, arguments)},
+            entry="zoo.models.aoanet:AoANet",
+            **origin,
+            visual="regions",
+            arguments=_LSTM_SIZES,
+            tiny=_tiny(arguments),
+            # A layer's number means something only where there are as many as the paper counts.
+            small={"n_encoder_layers": 3} if arguments.get("wide_layers") else {},
+        )
     )
 
 
 _REFINED = {"n_encoder_layers": 6}
-_register("aoanet", "Regions refined by attention on attention, and an LSTM that attends so too", _AOANET, _REFINED)
-_register("aoanet/no-refiner", "AoANet whose LSTM sees the embedded regions as they are", _AOANET, {"refiner": False})
+_add("aoanet", "Regions refined by attention on attention, and an LSTM that attends so too", _AOANET, _REFINED)
+_add("aoanet/no-refiner", "AoANet whose LSTM sees the embedded regions as they are", _AOANET, {"refiner": False})
 
 _FULL = {"n_encoder_layers": 3, "wide_layers": None, "sub_transformers": 3}
-_register(
+_add(
     "image_transformer",
     "AoANet along a spatial graph of regions; M=3 sub-transformers in the decoder",
     _IMAGE_TRANSFORMER,
     _FULL,
 )
-_register(
+_add(
     "image_transformer/official-graph",
     "Image Transformer on the graph as released: intersections not clamped at zero",
     _IMAGE_TRANSFORMER,
     {**_FULL, "graph": "official"},
 )
 for _name, (_row, _arguments) in _IMAGE_TRANSFORMER_ROWS.items():
-    _register(f"image_transformer/{_name}", f"Table 3: {_row}", _IMAGE_TRANSFORMER, {**_FULL, **_arguments})
+    _add(f"image_transformer/{_name}", f"Table 3: {_row}", _IMAGE_TRANSFORMER, {**_FULL, **_arguments})
     if _arguments.get("wide_layers") != () and _arguments.get("spatial", True):
-        _register(
+        _add(
             f"image_transformer/{_name}-official-graph",
             f"Table 3: {_row}; on the graph as released",
             _IMAGE_TRANSFORMER,
             {**_FULL, **_arguments, "graph": "official"},
         )
 
-register_model(
+CARDS.append(
     ModelCard(
         name="transformer_aoa",
         entry="zoo.models.transformer_aoa:AoATransformer",

@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from zoo.registry import Pretraining, register_variants
+from zoo.card import ModelCard, Pretraining, variants
 
+CARDS: list[ModelCard] = []
 _SIZES = {"d_model": 16, "d_ff": 32, "n_heads": 2, "n_encoder_layers": 1, "n_decoder_layers": 2, "max_len": 12}
 _TINY: dict[str, Any] = {**_SIZES, "image_size": 32, "dropout": 0.0}
 _SCRATCH = {"image_size": 96}
@@ -110,6 +111,6 @@ for _name, _about in _MODELS.items():
         f"{_name}/pretrained": (f"{_hub}, without training here", {}),
         f"{_name}/finetuned": (f"{_hub}, trained further", {}),
     }
-    register_variants(_rows, **_about, hub=_hub, pretraining=_seen)
+    CARDS += variants(_rows, **_about, hub=_hub, pretraining=_seen)
     _small = ("the architecture at a small size, trained from scratch on pixels", _SCRATCH)
-    register_variants({f"{_name}/small": _small}, **_about, in_all=True)
+    CARDS += variants({f"{_name}/small": _small}, **_about, in_all=True)

@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from zoo.registry import ModelCard, register_model, register_variants
+from zoo.card import ModelCard, variants
 
+CARDS: list[ModelCard] = []
 _V2_PAPER = (
     "Hu, Cavicchioli, Capotondi: Exploiting Multiple Sequence Lengths in Fast End to End Training for Image "
     "Captioning, IEEE Big Data 2023 (arXiv:2208.06551)"
@@ -99,27 +100,29 @@ def _small(arguments: dict[str, Any]) -> dict[str, Any]:
     return small
 
 
-def _register(name: str, summary: str, origin: dict[str, Any], arguments: dict[str, Any]) -> None:
-    register_variants(
-        {name: (summary, arguments)},
-        entry="zoo.models.expansionnet:ExpansionNet",
-        **origin,
-        arguments=_SIZES,
-        tiny=_tiny(arguments),
-        small=_small(arguments),
+def _add(name: str, summary: str, origin: dict[str, Any], arguments: dict[str, Any]) -> None:
+    CARDS.extend(
+        variants(
+            {name: (summary, arguments)},
+            entry="zoo.models.expansionnet:ExpansionNet",
+            **origin,
+            arguments=_SIZES,
+            tiny=_tiny(arguments),
+            small=_small(arguments),
+        )
     )
 
 
 _V2_FULL = _mixers(_BLOCKS, 0, 16)
-_register("expansionnet_v2", "Block static expansion in the encoder, dynamic expansion in the decoder", _V2, _V2_FULL)
-_register(
+_add("expansionnet_v2", "Block static expansion in the encoder, dynamic expansion in the decoder", _V2, _V2_FULL)
+_add(
     "expansionnet_v2/no-reduce", "ExpansionNet v2 without the layers that fuse a stack", _V2, {**_V2_FULL, **_NO_REDUCE}
 )
 for _name, (_tables, _groups, _length) in _V2_ROWS.items():
     _summary = f"{_tables}: {_describe(_groups, 0, _length)}"
-    _register(f"expansionnet_v2/{_name}", _summary, _V2, _mixers(_groups, 0, _length))
+    _add(f"expansionnet_v2/{_name}", _summary, _V2, _mixers(_groups, 0, _length))
 
-register_model(
+CARDS.append(
     ModelCard(
         name="expansionnet_v2/end-to-end",
         entry="zoo.models.end_to_end:EndToEnd",
@@ -133,9 +136,9 @@ register_model(
 
 _V1_FULL = {**_REGIONS, **_mixers((64,), 0, 16)}
 _RELEASED = {**_V1_FULL, "d_model": 768}
-_register("expansionnet_v1", "Static expansion of 64 in the encoder, dynamic of 16 in the decoder", _V1, _V1_FULL)
-_register("expansionnet_v1/released", "ExpansionNet v1 at the released size, d_model 768", _V1, _RELEASED)
-_register(
+_add("expansionnet_v1", "Static expansion of 64 in the encoder, dynamic of 16 in the decoder", _V1, _V1_FULL)
+_add("expansionnet_v1/released", "ExpansionNet v1 at the released size, d_model 768", _V1, _RELEASED)
+_add(
     "expansionnet_v1/released-no-reduce",
     "The released size without the layers that fuse a stack",
     _V1,
@@ -143,15 +146,15 @@ _register(
 )
 for _name, _row in _V1_ROWS.items():
     _summary = f"Table 3, without reduce layers: {_describe(*_row)}"
-    _register(f"expansionnet_v1/{_name}", _summary, _V1, {**_REGIONS, **_mixers(*_row), **_NO_REDUCE})
-_register(
+    _add(f"expansionnet_v1/{_name}", _summary, _V1, {**_REGIONS, **_mixers(*_row), **_NO_REDUCE})
+_add(
     "expansionnet_v1/baseline",
     "Table 3, baseline: a transformer of 6 + 6 layers on regions",
     _V1,
     {**_REGIONS, **_mixers((), 0, 0), "n_encoder_layers": 6, "n_decoder_layers": 6},
 )
 
-_register(
+_add(
     "transformer_base",
     "Pre-norm transformer, the baseline of the ExpansionNet v2 paper",
     {
@@ -161,7 +164,7 @@ _register(
     },
     _mixers((), 0, 0),
 )
-_register(
+_add(
     "blind",
     "The decoder of transformer_base without an image: the floor to clear",
     {

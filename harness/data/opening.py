@@ -1,0 +1,35 @@
+"""Open the data set that `--data` names: the embedded one, or an annotation file with its images."""
+
+from contextlib import nullcontext
+from pathlib import Path
+
+from harness.data.dataset import SCENES, Dataset
+from harness.data.karpathy import annotation_file, read_karpathy, refuse_tables
+from harness.data.scenes.dataset import prepare_scenes
+from harness.utils.errors import BenchError
+from harness.utils.files import expanded
+from harness.utils.progress import Reporter
+
+
+def check_dataset(spec: str, images: Path | None = None) -> None:
+    """BenchError for a `--data` that names nothing, a table, or a folder with several annotation files."""
+    if spec != SCENES:
+        refuse_tables(annotation_file(expanded(spec)), images)
+
+
+def open_dataset(
+    spec: str, *, cache_dir: Path, images: Path | None = None, reporter: Reporter | None = None
+) -> Dataset:
+    """Open the embedded data set or a folder in Karpathy's format.
+
+    `spec` is "scenes" (generated under `cache_dir` on first use), a folder with dataset*.json[.gz] and images, or an
+    annotation file itself. BenchError where it does not exist or cannot be read; single unusable images are in
+    `Dataset.faults` instead.
+    """
+    if spec == SCENES:
+        if images is not None:
+            raise BenchError("--images cannot be used with scenes: the embedded data set has its own images")
+        folder = prepare_scenes(cache_dir, reporter=reporter)
+        return read_karpathy(folder, name=SCENES)
+    with nullcontext() if reporter is None else reporter.step(f"Reading {spec}"):
+        return read_karpathy(expanded(spec), images=images)

@@ -1,1 +1,0 @@
-"""Model cards of the built-in models, one file per family. They import no torch."""
