@@ -22,8 +22,9 @@ from harness.utils.hashing import digest, sha256_of
 from harness.utils.workspace import Workspace
 from results.files import LIMIT_VARIABLE, limit_bytes
 from zoo import Pretraining, model_card
+from zoo.checkpoints import read_checkpoint, read_vocabulary
 from zoo.errors import ZooError
-from zoo.weights import CONVERTERS, converter_of, from_official, read_checkpoint, read_sizes, read_vocabulary
+from zoo.weights import CONVERTERS, converter_of, from_official, read_sizes
 
 _COCO = "COCO: Karpathy's training split with restval"
 _CAPTIONS = "Five to seven human captions of each of 113,287 images of COCO."

@@ -29,7 +29,7 @@ from results.files import read_model
 from zoo import Captioner, Pretraining, create_model, list_models
 from zoo.decoding import Ensemble
 from zoo.errors import first_line
-from zoo.weights.safety import no_larger_than
+from zoo.safety import no_larger_than
 
 FILE = "run.json"
 VOCABULARY = "vocabulary.json"

@@ -25,7 +25,7 @@ from harness.utils.atomic import replacing
 from harness.utils.errors import BenchError, of_the_device
 from results.files import check_regular
 from zoo.errors import first_line, first_sentence
-from zoo.weights.safety import refuse_not_finite
+from zoo.safety import refuse_not_finite
 
 PREFIX = "step-"
 MODEL, STATE = "model.safetensors", "state.pt"

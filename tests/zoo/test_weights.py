@@ -12,8 +12,9 @@ import zoo
 from tests.zoo.test_laws import close
 from tests.zoo.test_parity import regions, windows
 from zoo import ZooError
-from zoo.weights import CONVERTERS, converter_of, from_official, read_checkpoint, read_vocabulary
-from zoo.weights.converter import UNKNOWN
+from zoo.checkpoints import read_checkpoint, read_vocabulary
+from zoo.conversion import UNKNOWN
+from zoo.weights import CONVERTERS, converter_of, from_official
 
 PAD, BOS, EOS, UNK = range(4)
 SHARED = ["puret", "x_lan", "x_transformer"]

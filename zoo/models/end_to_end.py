@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from zoo.captioner import DecodingState, HasBackbone, Memory, Visual, VisualSpec
 from zoo.errors import ZooError
 from zoo.registry import create_model
-from zoo.weights.safety import refuse_unsafe_backbone
+from zoo.safety import refuse_unsafe_backbone
 
 
 class EndToEnd(HasBackbone):

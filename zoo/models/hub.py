@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zoo.errors import ZooError, first_line
-from zoo.weights.safety import no_larger_than, not_finite, refuse_not_finite
+from zoo.safety import no_larger_than, not_finite, refuse_not_finite
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -3,7 +3,7 @@
 Shapes do not determine `n_heads`, `static_lengths`, `backbone` and `backbone_options`.
 """
 
-from zoo.weights.converter import Converter
+from zoo.conversion import Converter
 
 _SEGMENTS = {
     "input_linear": "input",

@@ -20,9 +20,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from zoo.conversion import Converter, Tensors, candidate_last, count_layers
 from zoo.errors import ZooError
 from zoo.registry import default_arguments
-from zoo.weights.converter import Converter, Tensors, candidate_last, count_layers
 
 _LANGUAGE = "decoder.language_model."
 _PAIR_WEIGHTS = re.compile(r"encoder\.WGs\.(\d+)\.(weight|bias)")

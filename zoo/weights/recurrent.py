@@ -26,9 +26,9 @@ from typing import Any
 
 from torch import Tensor
 
+from zoo.conversion import Converter, Tensors, candidate_last, lstm_names, zoo_attention_lstm, zoo_lstm
 from zoo.errors import ZooError
 from zoo.registry import model_card
-from zoo.weights.converter import Converter, Tensors, candidate_last, lstm_names, zoo_attention_lstm, zoo_lstm
 
 _TORCH_LSTM = re.compile(r"core\.weight_(ih|hh)_l(\d+)")
 _UPDOWN_LSTMS = lstm_names("core.att_lstm", "core.lang_lstm")

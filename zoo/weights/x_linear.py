@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from zoo.weights.converter import Converter, Tensors, lstm_names, zoo_lstm
+from zoo.conversion import Converter, Tensors, lstm_names, zoo_lstm
 
 _ATTENTION = (
     (r"\bin_proj_(q|v1)\b", "query"),

@@ -19,10 +19,10 @@ from harness.data.images import ImagePreprocessing
 from harness.utils.errors import BenchError
 from harness.utils.files import require_file, shortened
 from harness.utils.precision import autocast
+from zoo.checkpoints import read_checkpoint
+from zoo.conversion import timm_swin, without_prefix
 from zoo.errors import first_line
-from zoo.weights import read_checkpoint
-from zoo.weights.converter import timm_swin, without_prefix
-from zoo.weights.safety import refuse_unsafe_backbone
+from zoo.safety import refuse_unsafe_backbone
 
 Triple = tuple[float, float, float]
 NORMALISATIONS: dict[str, tuple[Triple, Triple]] = {
