@@ -1,6 +1,14 @@
-"""How a family's released weights become the zoo's: names, layouts, and the sizes that shapes tell."""
+"""Build models with the weights that their authors released.
 
+Each model's file ends with its `CONVERTER`: names, layouts, and the sizes that shapes tell.
+
+    >>> weights = read_checkpoint(Path("checkpoint.pth"))  # of zoo.checkpoints
+    >>> model = from_official("expansionnet_v2", weights)
+"""
+
+import importlib
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,8 +17,9 @@ import torch
 from torch import Tensor
 
 from zoo.captioner import Captioner
+from zoo.card import ModelCard
 from zoo.errors import ZooError
-from zoo.registry import create_model, model_card
+from zoo.registry import create_model, model_card, registered_cards
 
 Place = tuple[str, int]
 Tensors = dict[str, Tensor]
@@ -27,6 +36,7 @@ class Converter:
     Names may begin with `module.`, as several devices write them.
 
     Attributes:
+        what: what the weights are of, as messages say.
         parts: patterns of the authors' names, and what stands for them in the zoo's, applied one after the other.
         unused: pattern of names that are left out.
         where: sizes by the tensor and axis that tell them.
@@ -37,6 +47,8 @@ class Converter:
         shared_number: embedding and layer of logits, in a family whose number 0 is begin, end and padding at once;
             its words have the numbers 1 .. V.
         backbone: beginning of the names of a Swin Transformer, which a model on pixels has, and others leave out.
+        families: the models of this file that have such weights, each with its variants; all of them if empty.
+        hint: what to look at where the tensors do not fit.
     """
 
     what: str
@@ -49,6 +61,7 @@ class Converter:
     needed: tuple[str, ...] = ()
     shared_number: tuple[str, str] | None = None
     backbone: str | None = None
+    families: tuple[str, ...] = ()
     hint: str = _HINT
 
     def name(self, official: str) -> str:
@@ -91,7 +104,7 @@ class Converter:
         }
 
     def build(self, name: str, state_dict: Mapping[str, Tensor], **sizes: Any) -> Captioner:
-        """See `zoo.weights.from_official`."""
+        """See `from_official`."""
         official = without_prefix(state_dict)
         chosen = {size: value for size, value in model_card(name).arguments.items() if size in self.fixed}
         sizes = {**self.sizes(official), **chosen, **sizes}
@@ -141,6 +154,56 @@ class Converter:
         separate[names[1]][silent] = 0.0
         separate[names[2]][silent] = NEVER
         return separate, list(numbers)
+
+
+def from_official(name: str, state_dict: Mapping[str, Tensor], **sizes: Any) -> Captioner:
+    """Build a registered model with the authors' weights, in their floating-point type, float32 at least.
+
+    Args:
+        name: a registered model, a variant too.
+        state_dict: the tensors of a checkpoint under the authors' names; see `zoo.checkpoints.read_checkpoint`.
+        sizes: arguments of `create_model` that shapes do not determine, such as `n_heads`, if they differ from the
+            preset's; see the converter.
+
+    Raises:
+        ZooError: there is no converter, or some tensors are missing, unknown or of another shape, which are all named.
+    """
+    return converter_of(name).build(name, state_dict, **sizes)
+
+
+def read_sizes(name: str, state_dict: Mapping[str, Tensor]) -> dict[str, Any]:
+    """The arguments of `create_model` that the shapes of the authors' tensors determine."""
+    return converter_of(name).sizes(without_prefix(state_dict))
+
+
+def converter_of(name: str) -> Converter:
+    """The converter of a registered model's released weights; ZooError if there is none."""
+    converter = _find_converter(model_card(name))
+    if converter is None:
+        raise ZooError(
+            f"there is no converter for released weights of {name!r}",
+            f"there are converters for {', '.join(convertible_families())}",
+        )
+    return converter
+
+
+def convertible_families() -> list[str]:
+    """The models, without their variants, whose released weights can be converted; imports the modules of all."""
+    return sorted({name.partition("/")[0] for name, card in registered_cards().items() if _find_converter(card)})
+
+
+def _find_converter(card: ModelCard) -> Converter | None:
+    """The `CONVERTER` beside a model's class, None if there is none; behind a backbone, that of its body."""
+    if card.has_backbone and "body" in card.arguments:
+        card = model_card(card.arguments["body"])
+    if isinstance(card.entry, str):
+        module = importlib.import_module(card.entry.partition(":")[0])
+    else:
+        module = sys.modules[card.entry.__module__]
+    converter: Converter | None = getattr(module, "CONVERTER", None)
+    if converter is not None and converter.families and card.name.partition("/")[0] not in converter.families:
+        return None
+    return converter
 
 
 def without_prefix(official: Mapping[str, Tensor]) -> Tensors:

@@ -23,8 +23,8 @@ from harness.utils.workspace import Workspace
 from results.files import LIMIT_VARIABLE, limit_bytes
 from zoo import Pretraining, model_card
 from zoo.checkpoints import read_checkpoint, read_vocabulary
+from zoo.conversion import converter_of, convertible_families, from_official, read_sizes
 from zoo.errors import ZooError
-from zoo.weights import CONVERTERS, converter_of, from_official, read_sizes
 
 _COCO = "COCO: Karpathy's training split with restval"
 _CAPTIONS = "Five to seven human captions of each of 113,287 images of COCO."
@@ -134,7 +134,8 @@ def import_weights(
     if released is None:
         raise BenchError(
             f"no released weights of {name!r} can be made a run",
-            f"choose one of: {', '.join(RELEASED)}; zoo.weights.from_official reads those of {', '.join(CONVERTERS)}",
+            f"choose one of: {', '.join(RELEASED)}; zoo.conversion.from_official reads those of "
+            f"{', '.join(convertible_families())}",
         )
     for file, what in ((checkpoint, "the checkpoint"), (vocabulary, "the vocabulary")):
         require_file(file, what, "name the file that the authors released")

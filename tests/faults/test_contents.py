@@ -29,8 +29,8 @@ from harness.utils.errors import BenchError
 from results.errors import StoreError
 from tests.harness.conftest import bench
 from zoo.checkpoints import read_checkpoint
+from zoo.conversion import read_sizes
 from zoo.errors import ZooError
-from zoo.weights import read_sizes
 
 REFERENCES = {"images": [{"id": 1}], "annotations": [{"image_id": 1, "caption": "a red ball"}]}
 

@@ -5,8 +5,8 @@ import timm
 import torch
 
 import zoo
+from zoo.conversion import from_official
 from zoo.models.end_to_end import EndToEnd, grid_tokens
-from zoo.weights import from_official
 
 NAME = "expansionnet_v2/end-to-end"
 SWIN = {

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from zoo.layers.expansion import DynamicExpansion, StaticExpansion
-from zoo.weights.expansionnet import CONVERTER
+from zoo.models.expansionnet import CONVERTER
 
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
 BARELY = 1e-30  # a dropout that drops nothing, but forbids to reassociate

@@ -13,8 +13,7 @@ from tests.zoo.test_laws import close
 from tests.zoo.test_parity import regions, windows
 from zoo import ZooError
 from zoo.checkpoints import read_checkpoint, read_vocabulary
-from zoo.conversion import UNKNOWN
-from zoo.weights import CONVERTERS, converter_of, from_official
+from zoo.conversion import UNKNOWN, converter_of, convertible_families, from_official
 
 PAD, BOS, EOS, UNK = range(4)
 SHARED = ["puret", "x_lan", "x_transformer"]
@@ -49,7 +48,7 @@ def test_other_group_lengths_are_told_by_shape(weights):
     assert "static_lengths" in caught.value.hint
 
 
-@pytest.mark.parametrize("name", CONVERTERS)
+@pytest.mark.parametrize("name", convertible_families())
 def test_another_state_dict_is_told(name):
     with pytest.raises(ZooError, match="not a state dict of") as caught:
         from_official(name, {"model_state_dict": torch.ones(1)})

@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.captioner import Memory, Visual, VisualSpec
+from zoo.conversion import Converter
+from zoo.conversion_luo import ATTENTION, ATTENTION_SIZES, HINT, WORDS
 from zoo.errors import check_choice
 from zoo.fast.looped import Looped, LoopedLinear, SharedMatrix
 from zoo.layers.lstm import LSTMCell
@@ -140,3 +142,27 @@ class AdaptiveAttention(RecurrentCaptioner):
 
     def predict(self, outputs: Tensor, words: Tensor) -> Tensor:
         return super().predict(self.output(outputs).tanh(), words)
+
+
+CONVERTER = Converter(
+    what="ImageCaptioning.pytorch's adaptive attention",
+    parts=(
+        *WORDS,
+        *ATTENTION,
+        (r"^fc_embed\.", "image_embedding."),
+        (r"^core\.attention\.ho_embed\.", "attention.query."),
+        (r"^core\.attention\.fr_linear\.0\.", "attention.sentinel."),
+        (r"^core\.attention\.fr_embed\.", "attention.sentinel_key."),
+        (r"^core\.attention\.ho_linear\.0\.", "attention.state."),
+        (r"^core\.attention\.att2h\.", "output."),
+        (r"^core\.lstm\.w2h\.", "lstm.input."),
+        (r"^core\.lstm\.h2h\.0\.", "lstm.recurrent."),
+        (r"^core\.lstm\.v2h\.", "image_gates."),
+        (r"^core\.lstm\.r_w2h\.", "sentinel_input."),
+        (r"^core\.lstm\.r_v2h\.", "sentinel_image."),
+        (r"^core\.lstm\.r_h2h\.", "sentinel_past."),
+    ),
+    where=ATTENTION_SIZES,
+    hint=HINT,
+)
+"""Weights of `adaatt`: see `zoo.conversion_luo`."""

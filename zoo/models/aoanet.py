@@ -9,13 +9,15 @@ S. He, W. Liao, H. R. Tavakoli, M. Yang, B. Rosenhahn, N. Pugeault: "Image Capti
 Where code and paper differ, this follows the code, except for the spatial graph, where `graph` chooses.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.captioner import Memory, Visual, VisualSpec
+from zoo.conversion import Converter, Tensors, lstm_names, zoo_lstm
 from zoo.errors import ZooError, check_at_least_1, check_choice
 from zoo.fast.annotated_norm import EPSILON
 from zoo.fast.aoanet import AoAScan
@@ -171,3 +173,53 @@ def _mask(dropout: nn.Dropout, like: Tensor, shape: tuple[int, ...]) -> Tensor |
     if not dropout.training or not dropout.p:
         return None
     return F.dropout(like.new_ones(shape), dropout.p)
+
+
+_LSTM = "core.att_lstm"
+
+
+class _AoAConverter(Converter):
+    def tensors(self, official: Mapping[str, Tensor]) -> Tensors:
+        words = official[f"{_LSTM}.weight_ih"].shape[1] - official[f"{_LSTM}.weight_hh"].shape[1]
+        return super().tensors(official) | zoo_lstm(official, _LSTM, "lstm", words)
+
+    def sizes(self, official: Mapping[str, Tensor]) -> dict[str, Any]:
+        return {size: value for size, value in super().sizes(official).items() if value}  # there may be no refiner
+
+
+CONVERTER = _AoAConverter(
+    what="AoANet or the Image Transformer",
+    parts=(
+        (r"self_attn\.(q_linears|linears\.0)\b", "mixer.query"),
+        (r"self_attn\.linears\.1\b", "mixer.key"),
+        (r"self_attn\.linears\.2\b", "mixer.value"),
+        (r"self_attn\.k_linears\b", "mixer.keys"),
+        (r"self_attn\.v_linears\b", "mixer.values"),
+        (r"self_attn\.aoa_layer\.0\b", "mixer.gate.mix"),
+        (r"sublayer\.0\.norm\b", "mixer_norm"),
+        (r"\ba_2\b", "gain"),
+        (r"\bb_2\b", "shift"),
+        (r"^embed\.", "embedding."),
+        (r"^att_embed\.", "region_embedding."),
+        (r"^ctx2att\b", "memories.0"),
+        (r"^core\.implicit(\d+)\b", lambda found: f"memories.{int(found[1]) - 1}"),
+        (r"^core\.att2ctx\.0\b", "gate.mix"),
+        (r"^core\.attention\.norm\b", "query_norm"),
+        (r"^core\.attention\.linears\.0\b", "query"),
+        (r"^logit\b", "vocabulary"),
+    ),
+    unused=r"^core\.att_lstm\.",
+    where={
+        "vocab_size": ("logit.weight", 0),
+        "visual_dim": ("att_embed.0.weight", 1),
+        "d_model": ("att_embed.0.weight", 0),
+        "d_word": ("embed.0.weight", 1),
+    },
+    stacks={"n_encoder_layers": "refiner.layers"},
+    needed=lstm_names(_LSTM),
+    hint="n_heads=... must be that of the training, and the variant that of the checkpoint",
+)
+"""Weights of both codebases, whose number 0 is begin, end and padding; the unknown word is the last of the V others.
+
+Embedding and logits have V + 1 rows. Shapes do not determine `n_heads` and, for the Image Transformer, `graph`.
+"""

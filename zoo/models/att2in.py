@@ -6,11 +6,14 @@ Numerically equal to `att2in`, `att2in2` and `att2all2` of https://github.com/ru
 which states that the last is not exactly Att2all.
 """
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from torch import Tensor, nn
 
 from zoo.captioner import Memory, Visual, VisualSpec
+from zoo.conversion import Converter
+from zoo.conversion_luo import ATTENTION, ATTENTION_SIZES, HINT, WORDS
 from zoo.errors import check_choice
 from zoo.fast.looped import LoopedLinear
 from zoo.layers.additive_attention import AdditiveAttention
@@ -78,3 +81,26 @@ class Att2in(RecurrentCaptioner):
             whole, gates = self.lstm.preactivate(inputs, rows["hidden"]), 3 * self.d_model
             hidden, cell = self.lstm.update(whole[:, :gates], whole[:, gates:] + attended, rows["cell"])
         return hidden, {"hidden": hidden, "cell": cell}
+
+
+class _Att2inConverter(Converter):
+    def sizes(self, official: Mapping[str, Tensor]) -> dict[str, Any]:
+        if "att_embed.0.weight" in official:
+            return super().sizes(official)
+        unembedded = {"d_embedding": ("embed.weight", 1), "visual_dim": ("ctx2att.weight", 1)}
+        return self.read(official, {**self.where, **unembedded})
+
+
+CONVERTER = _Att2inConverter(
+    what="ImageCaptioning.pytorch's Att2in or Att2all",
+    parts=(
+        *WORDS,
+        *ATTENTION,
+        (r"^core\.a2[ch]\.", "attended."),
+        (r"^core\.i2h\.", "lstm.input."),
+        (r"^core\.h2h\.", "lstm.recurrent."),
+    ),
+    where=ATTENTION_SIZES,
+    hint=HINT,
+)
+"""Weights of `att2in`, `att2in2` and `att2all2`: see `zoo.conversion_luo`."""

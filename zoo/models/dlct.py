@@ -4,14 +4,17 @@ Y. Luo, J. Ji, X. Sun, L. Cao, Y. Wu, F. Huang, C.-W. Lin, R. Ji: "Dual-Level Co
 Captioning", AAAI 2021 (arXiv:2101.06462). Code: https://github.com/luo3300612/image-captioning-DLCT (BSD-3-Clause).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.captioner import Memory, Visual, VisualSpec
+from zoo.conversion import Converter, Tensors
+from zoo.conversion_meshed import DOUBLY_RESIDUAL, HINT, NAMES, SIZES, STACKS, STATES, join_pair_weights
 from zoo.errors import ZooError, check_at_least_1
 from zoo.layers.geometry import (
     PairWeights,
@@ -190,3 +193,40 @@ class DualLevelTransformer(DoublyResidualCaptioner):
         if self.box_code is None:
             return like.new_zeros(len(boxes), boxes.shape[1] + cells.shape[1], d_model)
         return torch.cat((self.box_code(boxes.to(like.dtype)), corner_code(cells, d_model).to(like.dtype)), 1)
+
+
+class _DLCTConverter(Converter):
+    def tensors(self, official: Mapping[str, Tensor]) -> Tensors:
+        return super().tensors(join_pair_weights(official))
+
+    def selected(self, name: str, official: Mapping[str, Tensor], sizes: Mapping[str, Any]) -> Tensors:
+        tensors = super().selected(name, official, sizes)
+        if sizes.get("codes", True):
+            return tensors
+        return {own: tensor for own, tensor in tensors.items() if not own.startswith("box_code.")}
+
+
+CONVERTER = _DLCTConverter(
+    what="DLCT",
+    parts=(
+        (r"^encoder\.fc_(region|grid)\b", r"\1_input.linear"),
+        (r"^encoder\.layer_n(?:or|ro)m_(region|grid)\b", r"\1_input.norm"),
+        (r"^encoder\.layers_region\.(\d+)", r"encoder_layers.\1.regions"),
+        (r"^encoder\.layers_grid\.(\d+)", r"encoder_layers.\1.grid"),
+        (r"^encoder\.region2grid\.(\d+)", r"encoder_layers.\1.region_to_grid"),
+        (r"^encoder\.grid2region\.(\d+)", r"encoder_layers.\1.grid_to_region"),
+        (r"^box_embedding\b", "box_code"),
+        *NAMES,
+        *DOUBLY_RESIDUAL,
+    ),
+    unused=STATES,
+    where={**SIZES, "visual_dim": ("encoder.fc_region.weight", 1), "grid_dim": ("encoder.fc_grid.weight", 1)},
+    stacks={**STACKS, "n_encoder_layers": "encoder.layers_region"},
+    fixed={"quirks": True},
+    padded=True,
+    hint=HINT,
+)
+"""Weights of the authors' code, trained with its faults: see `zoo.conversion_meshed`.
+
+`codes=False` leaves the checkpoint's code of boxes out.
+"""

@@ -6,11 +6,15 @@ https://github.com/luo3300612/image-captioning-DLCT (BSD-3-Clause), released wit
 adaptive controller is there no module, but cross-attention to the global token like to any other.
 """
 
+from collections.abc import Mapping
+
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.captioner import Memory, Visual, VisualSpec
+from zoo.conversion import Converter, Tensors, candidate_last
+from zoo.conversion_meshed import DOUBLY_RESIDUAL, HINT, NAMES, SIZES, STACKS, STATES
 from zoo.layers.attention import MultiHeadAttention, SelfAttention
 from zoo.layers.lstm import LSTMCell
 from zoo.layers.residual import EncoderLayer
@@ -76,3 +80,33 @@ class GlobalEnhancedTransformer(DoublyResidualCaptioner):
                 hidden, state = self.fusion(self.fusion.project(token), hidden, state)
             x = torch.cat((hidden[:, None], x[:, 1:]), 1)
         return Memory(x, mask)
+
+
+class _GETConverter(Converter):
+    def tensors(self, official: Mapping[str, Tensor]) -> Tensors:
+        return super().tensors(
+            {
+                key: candidate_last(tensor) if key.startswith("encoder.rnn.") else tensor
+                for key, tensor in official.items()
+            }
+        )
+
+
+CONVERTER = _GETConverter(
+    what="GET",
+    parts=(
+        (r"^encoder\.fc\b", "input.linear"),
+        (r"^encoder\.layer_norm\b", "input.norm"),
+        (r"^encoder\.rnn\.(weight|bias)_ih_l0\b", r"fusion.input.\1"),
+        (r"^encoder\.rnn\.(weight|bias)_hh_l0\b", r"fusion.recurrent.\1"),
+        *NAMES,
+        *DOUBLY_RESIDUAL,
+    ),
+    unused=STATES,
+    where={**SIZES, "visual_dim": ("encoder.fc.weight", 1)},
+    stacks=STACKS,
+    fixed={"quirks": True},
+    padded=True,
+    hint=HINT,
+)
+"""Weights of the released code, trained with its faults: see `zoo.conversion_meshed`."""

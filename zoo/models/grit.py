@@ -6,18 +6,21 @@ Attribution). The detector that gives both streams is left out: regions and grid
 """
 
 import math
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.captioner import Memory, Visual, VisualSpec
+from zoo.conversion import Converter, Tensors
+from zoo.conversion_meshed import BRANCHES, HINT, NAMES, STATES
 from zoo.errors import ZooError, check_choice
 from zoo.layers.attention import MultiHeadAttention, SelfAttention, mask_to_bias
 from zoo.layers.residual import DecoderLayer, EncoderLayer
 from zoo.models.doubly_residual import EmbeddedTokens
+from zoo.registry import default_arguments
 from zoo.stacked import StackedCaptioner
 
 
@@ -146,3 +149,55 @@ class GRIT(StackedCaptioner):
 
     def _streams(self) -> list[TwoStreamLayer]:
         return [layer for layer in self.decoder_layers if isinstance(layer, TwoStreamLayer)]
+
+
+_FIRST = "cap_generator.layers.0."
+
+
+class _GRITConverter(Converter):
+    def selected(self, name: str, official: Mapping[str, Tensor], sizes: Mapping[str, Any]) -> Tensors:
+        heads, own = sizes["heads"], default_arguments(name)["heads"]
+        if heads != own:
+            fitting = "grit" if heads == "parallel" else f"grit/{heads}"
+            raise ZooError(f"these are weights of {heads} heads, and {name} has {own} ones", f"choose {fitting}")
+        return super().selected(name, official, sizes)
+
+    def sizes(self, official: Mapping[str, Tensor]) -> dict[str, Any]:
+        gated, joined = (f"{_FIRST}{part}.weight" in official for part in ("fc_alpha1", "vis_att.attention.fc_q"))
+        heads = "concatenated" if joined else "parallel" if gated else "sequential"
+        return {**super().sizes(official), "heads": heads}
+
+
+CONVERTER = _GRITConverter(
+    what="GRIT",
+    parts=(
+        (r"^grid_net\.fc\b", "grid_input.linear"),
+        (r"^grid_net\.layer_norm\b", "grid_input.norm"),
+        (r"^grid_net\.", "encoder."),
+        (r"^cap_generator\.", "decoder."),
+        *NAMES,
+        (r"\bvis_att1\b", "grid"),
+        (r"\bvis_att2?\b", "cross"),
+        *BRANCHES,
+        (r"\bfc_alpha1\b", "gates.0"),
+    ),
+    # The detector, states of decoding, a gate and memory slots that the released code never uses.
+    unused=rf"^detector\.|{STATES}|\bfc_alpha2\b|\bm_[kv]\b",
+    where={
+        "vocab_size": ("cap_generator.fc.weight", 0),
+        "visual_dim": ("cap_generator.fc.weight", 1),
+        "grid_dim": ("grid_net.fc.weight", 1),
+        "d_model": ("grid_net.fc.weight", 0),
+        "d_ff": (f"{_FIRST}pwff.fc1.weight", 0),
+        "max_len": ("cap_generator.pos_emb.weight", 0),
+    },
+    stacks={"n_encoder_layers": "grid_net.layers", "n_decoder_layers": "cap_generator.layers"},
+    fixed={"embed_regions": False, "quirks": True},
+    padded=True,
+    hint=HINT,
+)
+"""Weights of the authors' caption head, trained with the faults of its code: see `zoo.conversion_meshed`.
+
+They were trained on regions as the detector gives them, and with a table of positions that is random numbers. Names
+tell the kind of heads.
+"""

@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.captioner import Memory, Visual, VisualSpec
+from zoo.conversion import Converter
+from zoo.conversion_meshed import BRANCHES, HINT, NAMES, SIZES, STACKS, STATES
 from zoo.errors import check_at_least_1
 from zoo.layers.attention import MultiHeadAttention, SelfAttention, attend, split_heads
 from zoo.layers.residual import DecoderLayer, EncoderLayer
@@ -136,3 +138,28 @@ class MeshedMemoryTransformer(StackedCaptioner):
             x = layer(x, mask)
             levels.append(x)
         return Memory(torch.cat(levels, -1), mask)
+
+
+CONVERTER = Converter(
+    what="the meshed-memory transformer",
+    parts=(
+        (r"^encoder\.fc\b", "input"),
+        (r"^encoder\.layer_norm\b", "input_norm"),
+        *NAMES,
+        *BRANCHES,
+        (r"\bfc_alpha(\d+)\b", lambda found: f"gates.{int(found[1]) - 1}"),
+        (r"\bm_k\b", "memory_keys"),
+        (r"\bm_v\b", "memory_values"),
+    ),
+    unused=STATES,
+    where={
+        **SIZES,
+        "visual_dim": ("encoder.fc.weight", 1),
+        "memory_slots": ("encoder.layers.0.mhatt.attention.m_k", 1),
+    },
+    stacks=STACKS,
+    fixed={"quirks": True},
+    padded=True,
+    hint=HINT,
+)
+"""Weights of the authors' code, trained with its faults: see `zoo.conversion_meshed`."""

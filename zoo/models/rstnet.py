@@ -15,6 +15,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.captioner import DecodingState, Memory, Visual, VisualSpec
+from zoo.conversion import Converter, Tensors, count_layers
+from zoo.conversion_meshed import DOUBLY_RESIDUAL, HINT, NAMES, SIZES, STACKS, STATES, join_pair_weights
 from zoo.errors import ZooError
 from zoo.layers.attention import SelfAttention
 from zoo.layers.cache import Cache
@@ -214,3 +216,58 @@ class RSTNet(DoublyResidualCaptioner):
         logits, after = super().step(tokens, replace(state, rows={**state.rows, "language": language}))
         rows = after.rows | {_SIGNAL + name: row for name, row in seen.items()}
         return logits, replace(after, rows=rows, shared=after.shared | {_SIGNAL + "places": places[1:]})
+
+
+_LANGUAGE = "decoder.language_model."
+_BERT = f"{_LANGUAGE}language_model."
+_BERT_HEAD = 64
+
+
+class _RSTNetConverter(Converter):
+    def tensors(self, official: Mapping[str, Tensor]) -> Tensors:
+        return super().tensors(join_pair_weights(official))
+
+    def sizes(self, official: Mapping[str, Tensor]) -> dict[str, Any]:
+        sizes = super().sizes(official)
+        if any(key.startswith(_LANGUAGE) for key in official):
+            sizes |= {"bert": self._bert_sizes(official), "leak": True}
+        return sizes
+
+    def _bert_sizes(self, official: Mapping[str, Tensor]) -> dict[str, int]:
+        """Sizes of the language model's BERT, with its usual heads of 64 channels."""
+        where = {
+            "vocab_size": (f"{_BERT}embeddings.word_embeddings.weight", 0),
+            "hidden_size": (f"{_BERT}embeddings.word_embeddings.weight", 1),
+            "max_position_embeddings": (f"{_BERT}embeddings.position_embeddings.weight", 0),
+            "intermediate_size": (f"{_BERT}encoder.layer.0.intermediate.dense.weight", 0),
+        }
+        sizes = self.read(official, where)
+        layers, heads = count_layers(official, f"{_BERT}encoder.layer"), max(sizes["hidden_size"] // _BERT_HEAD, 1)
+        return {**sizes, "num_hidden_layers": layers, "num_attention_heads": heads}
+
+
+CONVERTER = _RSTNetConverter(
+    what="RSTNet",
+    parts=(
+        (r"^decoder\.language_model\.language_model\b", "language.words.bert"),
+        (r"^decoder\.language_model\.proj_to_caption_model\b", "language.words.linear"),
+        (r"^decoder\.language_model\.pos_emb\.weight\b", "language.positions.table"),
+        (r"^decoder\.language_model\.(?:encoder_layer\.)?", "language."),
+        (r"^encoder\.fc\b", "input.linear"),
+        (r"^encoder\.layer_norm\b", "input.norm"),
+        *NAMES,
+        *DOUBLY_RESIDUAL,
+        (r"\bfc_s\b", "signal"),
+    ),
+    # States, and what no caption comes through.
+    unused=rf"{STATES}|\.pooler\.|\.position_ids$|\.proj_to_vocab\.",
+    where={**SIZES, "visual_dim": ("encoder.fc.weight", 1)},
+    stacks=STACKS,
+    fixed={"quirks": True},
+    padded=True,
+    hint=HINT,
+)
+"""Weights of the authors' code, trained with its faults: see `zoo.conversion_meshed`.
+
+Shapes do not determine the heads of BERT; `leak=False` trains as words are decoded.
+"""

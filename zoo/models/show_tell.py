@@ -5,12 +5,15 @@ candidates it is the FC model of S. J. Rennie et al.: "Self-critical Sequence Tr
 Numerically equal to `show_tell` and to `fc` and `newfc` of https://github.com/ruotianluo/ImageCaptioning.pytorch (MIT).
 """
 
-from collections.abc import Iterable
-from typing import Literal
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
 
 from torch import Tensor, nn
 
 from zoo.captioner import Memory, Visual, VisualSpec
+from zoo.conversion import Converter, Tensors, candidate_last
+from zoo.conversion_luo import HINT, WORD_SIZES, WORDS
 from zoo.errors import check_at_least_1, check_choice
 from zoo.layers.lstm import LSTMCell
 from zoo.layers.pooling import mean_of_valid
@@ -74,3 +77,37 @@ class ShowTell(RecurrentCaptioner):
             hidden, cell = layer.read(below, (rows[f"hidden{index}"],), rows[f"cell{index}"])
             after |= {f"hidden{index}": hidden, f"cell{index}": cell}
         return hidden, after
+
+
+_TORCH_LSTM = re.compile(r"core\.weight_(ih|hh)_l(\d+)")
+
+
+class _ShowTellConverter(Converter):
+    def tensors(self, official: Mapping[str, Tensor]) -> Tensors:
+        layers = {}
+        for key, tensor in official.items():
+            if match := _TORCH_LSTM.fullmatch(key):
+                layer = f"upper_layers.{int(match[2]) - 1}" if int(match[2]) else "lstm"
+                layers[f"{layer}.{'input' if match[1] == 'ih' else 'recurrent'}.weight"] = candidate_last(tensor)
+        return layers | super().tensors(official)
+
+    def sizes(self, official: Mapping[str, Tensor]) -> dict[str, Any]:
+        image = "fc_embed" if "fc_embed.weight" in official else "img_embed"
+        sizes = self.read(official, {**self.where, "visual_dim": (f"{image}.weight", 1)})
+        layers = [int(match[2]) for key in official if (match := _TORCH_LSTM.fullmatch(key))]
+        return {**sizes, "n_layers": 1 + max(layers)} if layers else sizes
+
+
+CONVERTER = _ShowTellConverter(
+    what="ImageCaptioning.pytorch's Show and Tell or FC model",
+    parts=(
+        *WORDS,
+        (r"^(?:img|fc)_embed\.", "image_embedding."),
+        (r"^_?core\.i2h\.", "lstm.input."),
+        (r"^_?core\.h2h\.", "lstm.recurrent."),
+    ),
+    unused=_TORCH_LSTM.pattern,
+    where={**WORD_SIZES, "d_embedding": ("embed.weight", 1)},
+    hint=HINT,
+)
+"""Weights of `show_tell`, `fc` and `newfc`: see `zoo.conversion_luo`."""

@@ -13,6 +13,7 @@ trained with it assume that geometry, so there is no converter.
 from torch import Tensor, nn
 
 from zoo.captioner import Memory, Visual, VisualSpec
+from zoo.conversion import Converter
 from zoo.errors import ZooError
 from zoo.layers.annotated_norm import AnnotatedNorm
 from zoo.layers.attention import MultiHeadAttention, SelfAttention
@@ -100,3 +101,41 @@ class ObjectRelationTransformer(Transformer):
             raise ZooError("this model needs the regions' boxes, and got none")
         boxes = whole_where_padded(visual.boxes, mask)
         return (pair_geometry(boxes, boxes),)
+
+
+CONVERTER = Converter(
+    what="ImageCaptioning.pytorch's transformer",
+    parts=(
+        (r"^att_embed\.0\b", "input"),
+        (r"^model\.(en|de)coder\.layers\b", r"\1coder_layers"),
+        (r"^model\.(en|de)coder\.norm\b", r"\1coder_output.norm"),
+        (r"^model\.tgt_embed\.0\.lut\b", "embedding.words"),
+        (r"^model\.generator\.proj\b", "vocabulary"),
+        (r"\bself_attn\b", "mixer"),
+        (r"\bsrc_attn\b", "cross_attention"),
+        (r"\blinears\.0\b", "query"),
+        (r"\blinears\.1\b", "key"),
+        (r"\blinears\.2\b", "value"),
+        (r"\blinears\.3\b", "output"),
+        (r"\bw_1\b", "inner"),
+        (r"\bw_2\b", "outer"),
+        (r"\bsublayer\.0\.norm\b", "mixer_norm"),
+        (r"^(decoder_layers\.\d+)\.sublayer\.1\.norm\b", r"\1.cross_norm"),
+        (r"\bsublayer\.[12]\.norm\b", "feed_forward_norm"),
+        (r"\ba_2\b", "gain"),
+        (r"\bb_2\b", "shift"),
+    ),
+    unused=r"^model\.tgt_embed\.1\.pe$",
+    where={
+        "vocab_size": ("model.generator.proj.weight", 0),
+        "visual_dim": ("att_embed.0.weight", 1),
+        "d_model": ("model.generator.proj.weight", 1),
+        "d_ff": ("model.encoder.layers.0.feed_forward.w_1.weight", 0),
+    },
+    stacks={"n_encoder_layers": "model.encoder.layers", "n_decoder_layers": "model.decoder.layers"},
+    hint="n_heads=... must be that of the training, and the model without batch normalisation",
+    families=("transformer",),
+)
+"""Weights of ImageCaptioning.pytorch's transformer without batch normalisation. Shapes do not determine `n_heads` and
+`max_len`.
+"""

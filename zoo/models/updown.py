@@ -6,6 +6,7 @@ Numerically equal to `updown` of https://github.com/ruotianluo/ImageCaptioning.p
 in R dimensions, where the paper attends to them directly. The global image feature is the mean of its regions.
 """
 
+from collections.abc import Mapping
 from typing import Literal
 
 import torch
@@ -13,6 +14,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.captioner import Memory, Visual, VisualSpec
+from zoo.conversion import Converter, Tensors, lstm_names, zoo_attention_lstm, zoo_lstm
+from zoo.conversion_luo import ATTENTION, ATTENTION_SIZES, HINT, WORDS
 from zoo.errors import check_choice
 from zoo.fast.updown import UpDownScan
 from zoo.layers.additive_attention import AdditiveAttention
@@ -103,3 +106,22 @@ class UpDown(RecurrentCaptioner):
             language.input.bias + language.recurrent.bias,
         )
         return states
+
+
+class _UpDownConverter(Converter):
+    def tensors(self, official: Mapping[str, Tensor]) -> Tensors:
+        words, width = official["embed.0.weight"].shape[1], official["core.lang_lstm.weight_hh"].shape[1]
+        attention = zoo_attention_lstm(official, "core.att_lstm", "", words)
+        language = zoo_lstm(official, "core.lang_lstm", "language_lstm", width)
+        return super().tensors(official) | attention | language
+
+
+CONVERTER = _UpDownConverter(
+    what="ImageCaptioning.pytorch's Up-Down",
+    parts=(*WORDS, *ATTENTION, (r"^fc_embed\.", "image_embedding.")),
+    unused=r"^core\.(att|lang)_lstm\.",
+    where=ATTENTION_SIZES,
+    needed=lstm_names("core.att_lstm", "core.lang_lstm"),
+    hint=HINT,
+)
+"""Weights of `updown`: see `zoo.conversion_luo`."""

@@ -4,13 +4,15 @@ Y. Pan, T. Yao, Y. Li, T. Mei: "X-Linear Attention Networks for Image Captioning
 3.2. Code: https://github.com/JDAI-CV/image-captioning (no licence stated), which this follows numerically.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.captioner import Memory, Visual, VisualSpec
+from zoo.conversion import Tensors, lstm_names, zoo_lstm
+from zoo.conversion_x_linear import ATTENTION, XLinearConverter, x_linear_sizes
 from zoo.errors import check_at_least_1
 from zoo.fast.looped import LoopedLinear
 from zoo.layers.lstm import LSTMCell
@@ -97,3 +99,38 @@ class XLAN(RecurrentCaptioner):
 
     def _attentions(self) -> Iterable[XLinearAttention]:
         return self.attentions  # type: ignore[return-value]  # ModuleList is not generic
+
+
+_LSTM = "att_lstm"
+
+
+class _XLANConverter(XLinearConverter):
+    def tensors(self, official: Mapping[str, Tensor]) -> Tensors:
+        width = official[f"{_LSTM}.weight_hh"].shape[1]
+        return super().tensors(official) | zoo_lstm(official, _LSTM, "lstm", width)
+
+
+CONVERTER = _XLANConverter(
+    what="X-LAN",
+    parts=(
+        *ATTENTION,
+        (r"^word_embed\b", "embedding"),
+        (r"^att_embed\b", "region_embedding"),
+        (r"^encoder_layers\.layers\.(\d+)\.encoder_attn\b", r"encoder.layers.\1.attention"),
+        (r"^encoder_layers\.bifeat_emb\.(\d+)\.0\b", r"encoder.layers.\1.fusion.linear"),
+        (r"^encoder_layers\.layer_norms\.(\d+)\b", r"encoder.layers.\1.fusion.norm"),
+        (r"^encoder_layers\.proj\b", "encoder.output"),
+        (r"^encoder_layers\.layer_norm\b", "encoder.norm"),
+        (r"^attention\.layers\.(\d+)\.encoder_attn\b", r"attentions.\1"),
+        (r"^attention\.proj\b", "attended"),
+        (r"^attention\.layer_norm\b", "attended_norm"),
+        (r"^att2ctx\.0\b", "context"),
+        (r"^logit\b", "vocabulary"),
+    ),
+    unused=r"^att_lstm\.",
+    where=x_linear_sizes("encoder_layers", "logit"),
+    stacks={"n_encoder_layers": "encoder_layers.layers", "n_attention_layers": "attention.layers"},
+    needed=lstm_names(_LSTM),
+    shared_number=("word_embed.0.weight", "logit"),
+)
+"""Weights of the authors' code. Shapes determine everything but `max_len`: see `zoo.conversion_x_linear`."""

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.captioner import Captioner, DecodingState, Memory, Visual, VisualSpec
+from zoo.conversion_x_linear import ATTENTION, XLinearConverter, x_linear_sizes
 from zoo.layers.cache import append, for_layers, of_layer, together, widen
 from zoo.layers.embedding import FixedPositions, TokenEmbedding, sinusoids
 from zoo.layers.residual import ResidualLayer
@@ -182,3 +183,38 @@ class XTransformer(Captioner):
 
 def _celu_norm(d_input: int, d_model: int) -> tuple[nn.Module, ...]:
     return nn.Linear(d_input, d_model), nn.CELU(ALPHA), nn.LayerNorm(d_model)
+
+
+CONVERTER = XLinearConverter(
+    what="X-Transformer",
+    parts=(
+        *ATTENTION,
+        (r"^att_embed\b", "region_embedding"),
+        (r"^encoder\.proj_norm\.0\b", "encoder.output"),
+        (r"^encoder\.proj_norm\.1\b", "encoder.norm"),
+        (r"\bencoder_attn\b", "attention"),
+        (r"\bword_attn\b", "word_attention"),
+        (r"\bcross_att\b", "cross_attention"),
+        (r"\bbifeat_emb\.0\b", "fusion.linear"),
+        (r"^encoder\.layers\.(\d+)\.layer_norm\b", r"encoder.layers.\1.fusion.norm"),
+        (r"\blayer_norm_x\b", "fusion.norm"),
+        (r"\blayer_norm_gx\b", "query_norm"),
+        (r"\blayer_norm_cross\b", "cross_norm"),
+        (r"\bff_layer\.layer_norms\b", "feed_forward_norm"),
+        (r"\bff_layer\.fc1\b", "feed_forward.inner"),
+        (r"\bff_layer\.fc2\b", "feed_forward.outer"),
+        (r"^decoder\.layers\b", "decoder_layers"),
+        (r"^decoder\.embed_tokens\b", "embedding.words"),
+        (r"^decoder\.layer_norm_word\b", "embedding_norm.0"),
+        (r"^decoder\.wbil1\b", "image_query"),
+        (r"^decoder\.wbil2\b", "words_query"),
+        (r"^decoder\.proj_norm\.0\b", "decoder_output"),
+        (r"^decoder\.proj_norm\.2\b", "decoder_norm"),
+        (r"^decoder\.generator\b", "vocabulary"),
+    ),
+    unused=r"^decoder\.embed_positions\.pe$",
+    where={**x_linear_sizes("encoder", "decoder.generator"), "d_ff": ("encoder.layers.0.ff_layer.fc1.weight", 0)},
+    stacks={"n_encoder_layers": "encoder.layers", "n_decoder_layers": "decoder.layers"},
+    shared_number=("decoder.embed_tokens.weight", "decoder.generator"),
+)
+"""Weights of the authors' code. Shapes determine everything but `max_len`: see `zoo.conversion_x_linear`."""

@@ -22,8 +22,8 @@ from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
 from tests.harness.conftest import DrawScenes, bench, bench_ok, failures_in, groups_in
 from zoo import Visual, ZooError
+from zoo.conversion import from_official
 from zoo.decoding import beam_search
-from zoo.weights import from_official
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "zoo"
 SIZES = {"n_heads": 4, "static_lengths": [2, 4, 3]}
