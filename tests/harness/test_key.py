@@ -56,9 +56,10 @@ def test_this_tree_digest_is_the_same_on_every_python() -> None:
 
 def test_a_model_is_made_of_what_its_module_imports() -> None:
     files = model_files([model_card("cgru")])
-    layers = {f"zoo/layers/{name}.py" for name in ("attention", "cache", "looped", "lstm")}
-    packages = {"zoo/layers/__init__.py", "zoo/models/__init__.py"}
-    assert set(files) == {"zoo/captioner.py", "zoo/models/cgru.py", "zoo/recurrent.py"} | layers | packages
+    layers = {f"zoo/layers/{name}.py" for name in ("attention", "cache", "lstm")}
+    fast = {f"zoo/fast/{name}.py" for name in ("gru", "looped", "lstm", "switch")}
+    packages = {f"zoo/{name}/__init__.py" for name in ("fast", "layers", "models")}
+    assert set(files) == {"zoo/captioner.py", "zoo/models/cgru.py", "zoo/recurrent.py"} | layers | fast | packages
     for name in list_models():
         assert any(path.startswith("zoo/models/") for path in model_files([model_card(name)])), name
 
