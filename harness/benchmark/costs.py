@@ -23,7 +23,7 @@ from harness.data.images import load_image
 from harness.data.vocabulary import as_read
 from harness.inference.generate import search_of
 from harness.measure.captioning_costs import Effort, Timed, time_captioning, time_generation, untimed
-from harness.measure.energy import missing
+from harness.measure.energy import not_measured
 from harness.measure.estimate import WEIGHT, DataShape, PassCosts, work_of_stages
 from harness.measure.flops import FlopCounts, count_encoder, count_flops
 from harness.measure.inputs import example_for, example_visual
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from harness.benchmark.services import Services
     from harness.inference.hub_captioner import HubCaptioner
 
-COSTS = {
+TRAINING_COSTS = {
     "train_seconds": "s",
     "train_images_per_second": "images/s",
     "train_steps": "",
@@ -86,17 +86,19 @@ def _parameters(config: RunConfig, context: RunContext) -> int:
 
 def members_training(keys: Sequence[str], store: Store) -> dict[str, Quantity]:
     """What the members of an ensemble took together, of what can be added up; NULL where one was not trained here."""
-    found = missing(COSTS, "an ensemble is not trained: its members are")
+    found = not_measured(TRAINING_COSTS, "an ensemble is not trained: its members are")
     known = [one_run(store, key).costs if store.status(key) else {} for key in keys]
     for name in ("train_seconds", "train_gmac", "train_a100_hours_estimate"):
         costs = [of.get(name, Quantity(None, "it was not trained here")) for of in known]
         lacking = next((at for at, cost in enumerate(costs) if cost.value is None), None)
         if lacking is not None:
-            found[name] = Quantity(None, f"of the member {keys[lacking]}: {costs[lacking].reason}", COSTS[name])
+            found[name] = Quantity(
+                None, f"of the member {keys[lacking]}: {costs[lacking].reason}", TRAINING_COSTS[name]
+            )
         else:
             bounded = all(cost.low is not None for cost in costs)
             low, high = (sum(getattr(cost, side) for cost in costs) if bounded else None for side in ("low", "high"))
-            found[name] = Quantity(sum(cost.value or 0.0 for cost in costs), None, COSTS[name], low, high)
+            found[name] = Quantity(sum(cost.value or 0.0 for cost in costs), None, TRAINING_COSTS[name], low, high)
     return found
 
 
@@ -140,7 +142,7 @@ def training_costs(
         **_work(summary, macs_per_image, context),
         **memory.quantities("train"),
     }
-    return {name: replace(values[name], unit=unit) for name, unit in COSTS.items()}
+    return {name: replace(values[name], unit=unit) for name, unit in TRAINING_COSTS.items()}
 
 
 def _work(summary: TrainState, macs_per_image: Sequence[float], context: RunContext) -> dict[str, Quantity]:

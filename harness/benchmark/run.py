@@ -10,7 +10,7 @@ import torch
 from harness.benchmark.baselines import majority_caption, retrieved_captions
 from harness.benchmark.context import BenchmarkData, RunContext
 from harness.benchmark.costs import (
-    COSTS,
+    TRAINING_COSTS,
     macs_per_image,
     members_training,
     one_image,
@@ -29,13 +29,13 @@ from harness.inference.attention import attention_records, check_attends, chosen
 from harness.inference.generate import Captions, caption_images
 from harness.key import built_with, model_sources
 from harness.measure.captioning_costs import Counted, count_captioning, count_mean_caption, counted
-from harness.measure.energy import missing
+from harness.measure.energy import not_measured
 from harness.measure.flops import KeptCounts
 from harness.measure.memory import PeakMemory
 from harness.metrics.evaluator import Evaluator
 from harness.training.checkpoint import WEIGHTS
-from harness.training.finished_stages import FinishedStages
 from harness.training.losses import StepLoss
+from harness.training.stage_cache import StageCache
 from harness.utils.errors import BenchError
 from harness.utils.precision import autocast
 from harness.utils.progress import Reporter
@@ -59,7 +59,7 @@ class RunTools:
         store: the results of the workspace, with the members of ensembles.
         on_epoch: called with each epoch of training.
         on_step: called with the loss of each step.
-        stages: finished stages of other runs that training may begin with; None where it begins anew.
+        stage_cache: finished stages of other runs that training may begin with; None where it begins anew.
     """
 
     folder: Path
@@ -68,7 +68,7 @@ class RunTools:
     reporter: Reporter
     on_epoch: Callable[[EpochRecord], None] = lambda _: None
     on_step: Callable[[StepLoss], None] = lambda _: None
-    stages: FinishedStages | None = None
+    stage_cache: StageCache | None = None
 
 
 def train_run(config: TrainedRun, context: RunContext, tools: RunTools) -> Outcome:
@@ -102,7 +102,7 @@ def train_run(config: TrainedRun, context: RunContext, tools: RunTools) -> Outco
             tools.on_epoch,
             tools.reporter,
             on_step=tools.on_step,
-            finished_stages=tools.stages,
+            stage_cache=tools.stage_cache,
         )
     costs = counts.costs | training_costs(trained, memory, macs, context)
 
@@ -120,7 +120,7 @@ def evaluate_run(config: PretrainedRun | StoredRun | EnsembleRun, context: RunCo
         save_description(config, arguments, context, tools.folder)
     counts = _count_gmac(model, context, tools.reporter)
     reason = _NOT_TRAINED["pretrained" if config.kind == "pretrained" else "stored"]
-    outcome = _caption_and_measure(model, context, tools, counts, counts.costs | missing(COSTS, reason))
+    outcome = _caption_and_measure(model, context, tools, counts, counts.costs | not_measured(TRAINING_COSTS, reason))
     # The weights of a published model stay where they are.
     return replace(outcome, checkpoint=None) if config.kind == "pretrained" else outcome
 
@@ -147,7 +147,7 @@ def run_hub(config: HubRun, context: RunContext, tools: RunTools) -> Outcome:
     picture = next(data.dataset.path(sample) for sample in samples if sample.image_id == typical)
     inputs = captioner.inputs([load_image(picture)])
     costs = counted(captioner.network, lambda: captioner.counts(inputs, decoding)).costs
-    costs |= missing(COSTS, _NOT_TRAINED["pretrained"])
+    costs |= not_measured(TRAINING_COSTS, _NOT_TRAINED["pretrained"])
     splits = []
     for split, samples in data.evaluated.items():
         with PeakMemory(execution.device) as memory:

@@ -24,10 +24,10 @@ from harness.key import check_plugins
 from harness.metrics.cider import mean_cider_d
 from harness.training.checkpoint import WEIGHTS
 from harness.training.distributed import Collective, Distributed, start_training
-from harness.training.finished_stages import FinishedStages
 from harness.training.losses import StepLoss
 from harness.training.sentence_graphs import numbered_graphs, validate_sentences
 from harness.training.stage import StageData, make_objective, stages_for
+from harness.training.stage_cache import StageCache
 from harness.training.trainer import Trainer, TrainState
 from harness.utils.plugins import load_plugins
 from harness.utils.progress import Reporter, silent
@@ -44,7 +44,7 @@ def train_model(
     reporter: Reporter,
     *,
     on_step: Callable[[StepLoss], None] = lambda _: None,
-    finished_stages: FinishedStages | None = None,
+    stage_cache: StageCache | None = None,
 ) -> TrainState:
     """Train `model` through the schedule; it holds the best weights afterwards. Checkpoints lie in `folder`.
 
@@ -72,12 +72,12 @@ def train_model(
         )
 
     def keep_stage(state: TrainState) -> None:
-        if finished_stages is not None and state.micro_batches == 1:
-            epochs = [replace(epoch, stage=numbers.index(epoch.stage)) for epoch in finished_stages.recorded()]
-            finished_stages.keep(schedule.stages[: state.stage + 1], folder / WEIGHTS, state, epochs)
+        if stage_cache is not None and state.micro_batches == 1:
+            epochs = [replace(epoch, stage=numbers.index(epoch.stage)) for epoch in stage_cache.recorded()]
+            stage_cache.keep(schedule.stages[: state.stage + 1], folder / WEIGHTS, state, epochs)
 
-    if finished_stages is not None:
-        finished_stages.begin(schedule.stages, folder, record_epoch, reporter)
+    if stage_cache is not None:
+        stage_cache.begin(schedule.stages, folder, record_epoch, reporter)
 
     task = TrainingTask(
         model=model,

@@ -13,10 +13,10 @@ from torch import nn
 from harness.benchmark import costs as timing
 from harness.benchmark.context import Execution, RunContext
 from harness.benchmark.costs import (
-    COSTS,
     DEFERRED,
     ELSEWHERE,
     OTHER_SEED,
+    TRAINING_COSTS,
     macs_per_image,
     pass_costs,
     time_deferred,
@@ -136,7 +136,7 @@ def test_without_a_count_there_is_a_reason(tiny: Captioner) -> None:
     with PeakMemory() as memory:
         pass
     costs = training_costs(SUMMARY, memory, [], context_of({}))
-    reasons = {costs[name].reason for name in COSTS if name.startswith(("train_g", "train_u", "train_a"))}
+    reasons = {costs[name].reason for name in TRAINING_COSTS if name.startswith(("train_g", "train_u", "train_a"))}
     assert len(reasons) == 1
     assert "counted" in (reasons.pop() or "")
 
@@ -145,7 +145,7 @@ def test_what_training_came_to_on_a_cpu() -> None:
     with PeakMemory() as memory:
         pass
     costs = training_costs(SUMMARY, memory, [1e9, 3e9], context_of({}))
-    assert {name: cost.unit for name, cost in costs.items()} == COSTS
+    assert {name: cost.unit for name, cost in costs.items()} == TRAINING_COSTS
     values = {name: cost.value for name, cost in costs.items()}
     assert values["train_seconds"] == 30
     assert values["train_images_per_second"] == 24 / 30
