@@ -285,7 +285,7 @@ def _stage_cache(
     """The finished stages of the workspace that a run may begin with; None of a run that is not trained."""
     if config.kind != "trained" or spec.code is None:
         return None
-    trained_as = config.execution.record(context.execution.device, 1)
+    trained_as = config.execution.record(context.compute.device, 1)
     return StageCache(
         folder=services.workspace.stages,
         reads=training_reads(config, spec.signature, spec.code, trained_as),

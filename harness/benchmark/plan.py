@@ -191,10 +191,10 @@ def choose_jobs(
     Afterwards the executor can be given calls.
     """
     configs = [config_of(spec) for spec in specs if spec.key not in finished and spec.kind != "ensemble"]
-    devices = context.execution.config.devices
+    devices = context.compute.settings.devices
     count = sum(config.kind != "reference" for config in configs)
     memory = partial(memory_bytes, configs, context)
-    jobs = executor.slots(count, context.execution.device, devices, lambda: devices * memory())
+    jobs = executor.slots(count, context.compute.device, devices, lambda: devices * memory())
     if not isinstance(executor, LocalExecutor):
         jobs = 1 if jobs == 1 else AUTO  # how many share a machine is not known
     return [with_jobs(spec, jobs) for spec in specs]

@@ -92,8 +92,8 @@ def train_run(config: TrainedRun, context: RunContext, tools: RunTools) -> Outco
     macs = macs_per_image(model, counts.counts, context)
 
     # Training: all stages of the schedule; the model has its best weights afterwards.
-    execution = context.execution
-    with PeakMemory(execution.device) as memory:
+    compute = context.compute
+    with PeakMemory(compute.device) as memory:
         trained = train_model(
             model,
             config.seed,
@@ -108,7 +108,7 @@ def train_run(config: TrainedRun, context: RunContext, tools: RunTools) -> Outco
 
     # Captions, scores, attention maps and times.
     outcome = _caption_and_measure(model, context, tools, counts, costs, gmac_cache)
-    record = execution.config.record(execution.device, trained.micro_batches)
+    record = compute.settings.record(compute.device, trained.micro_batches)
     return replace(outcome, environment={"training": record, **outcome.environment})
 
 
@@ -139,9 +139,9 @@ def run_hub(config: HubRun, context: RunContext, tools: RunTools) -> Outcome:
     """Caption, score and measure a checkpoint of transformers' own interface; its folder describes it afterwards."""
     from harness.inference.hub_captioner import caption_with_hub  # transformers, which other runs do without
 
-    execution, decoding, data = context.execution, context.inputs.decoding, context.data
+    compute, decoding, data = context.compute, context.inputs.decoding, context.data
     model = HubModel.of(config)
-    captioner = model.open(execution.device, execution.precision)
+    captioner = model.open(compute.device, compute.precision)
     SavedHubModel(model=model, decoding=decoding).save(tools.folder)
     samples, typical = data.evaluated["test"], data.typical_image()
     picture = next(data.dataset.path(sample) for sample in samples if sample.image_id == typical)
@@ -150,7 +150,7 @@ def run_hub(config: HubRun, context: RunContext, tools: RunTools) -> Outcome:
     costs |= not_measured(TRAINING_COSTS, _NOT_TRAINED["pretrained"])
     splits = []
     for split, samples in data.evaluated.items():
-        with PeakMemory(execution.device) as memory:
+        with PeakMemory(compute.device) as memory:
             captions = caption_with_hub(
                 captioner,
                 data.dataset,
@@ -158,7 +158,7 @@ def run_hub(config: HubRun, context: RunContext, tools: RunTools) -> Outcome:
                 decoding,
                 reporter=tools.reporter,
                 title=f"  captioning {split}",
-                jobs=execution.config.jobs or 4,  # of a cluster it is not known how many share a node
+                jobs=compute.settings.jobs or 4,  # of a cluster it is not known how many share a node
             )
         result, score_seconds = score_split(split, captions.by_image, data, tools.evaluator)
         if split == "test":
@@ -216,23 +216,23 @@ def _caption_and_measure(
     gmac_cache: KeptCounts | None = None,
 ) -> Outcome:
     """Caption and score every evaluated split, and time captions; `costs` are those that are known before."""
-    execution, decoding, reporter = context.execution, context.inputs.decoding, tools.reporter
+    compute, decoding, reporter = context.compute, context.inputs.decoding, tools.reporter
     costs = dict(costs)
     image, splits = one_image(model, context), []
     reporter.watch(stage="captioning")
     for split, samples in context.data.evaluated.items():
-        with PeakMemory(execution.device) as memory:
+        with PeakMemory(compute.device) as memory:
             captions = caption_images(
                 model,
                 context.inputs.vocabulary,
                 context.source(model.visual),
                 [sample.image_id for sample in samples],
                 decoding,
-                device=execution.device,
-                precision=execution.precision,
+                device=compute.device,
+                precision=compute.precision,
                 reporter=reporter,
                 title=f"  captioning {split}",
-                replayed=execution.device.type == "cuda",
+                replayed=compute.device.type == "cuda",
             )
         result, score_seconds = score_split(split, captions.by_image, context.data, tools.evaluator)
         if split == "test":
@@ -264,14 +264,14 @@ def _attention_maps(
     model: Captioner, context: RunContext, tokens: dict[int, list[int]], reporter: Reporter
 ) -> tuple[AttentionRecord, ...]:
     """Attention maps of a few captions; none, and a note why, where the places of the visual tokens are unknown."""
-    source, execution = context.source(model.visual), context.execution
+    source, compute = context.source(model.visual), context.compute
     chosen = {image_id: tokens[image_id] for image_id in chosen_images(list(tokens))}
     parts = shown_parts(context.data.dataset, context.inputs.preprocessing)
     vocabulary = context.inputs.vocabulary
     try:
         check_attends("the model", model, source)
-        with autocast(execution.device, execution.precision):
-            return tuple(attention_records(model, vocabulary, source, chosen, parts, device=execution.device))
+        with autocast(compute.device, compute.precision):
+            return tuple(attention_records(model, vocabulary, source, chosen, parts, device=compute.device))
     except BenchError as error:
         reporter.note(f"  no attention maps: {error}")
         return ()

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from harness.benchmark import costs as timing
-from harness.benchmark.context import Execution, RunContext
+from harness.benchmark.context import ComputeDevice, RunContext
 from harness.benchmark.costs import (
     DEFERRED,
     ELSEWHERE,
@@ -78,8 +78,8 @@ def context_of(*stages: dict[str, Any], device: str = "cpu", precision: str = "f
         preset=SimpleNamespace(schedule=schedule, vocabulary=SimpleNamespace(max_len=20)),
         data=SimpleNamespace(train=tuple(SimpleNamespace(captions=("a red ball", "a blue box")) for _ in range(8))),
         inputs=SimpleNamespace(vocabulary=_Words(), decoding=SimpleNamespace(max_len=6)),
-        execution=SimpleNamespace(
-            device=torch.device(device), precision=precision, config=SimpleNamespace(devices=devices, jobs=3)
+        compute=SimpleNamespace(
+            device=torch.device(device), precision=precision, settings=SimpleNamespace(devices=devices, jobs=3)
         ),
     )
 
@@ -221,7 +221,7 @@ def timed_context(jobs: int = 1, **settings: Any) -> Any:
     return SimpleNamespace(
         data=SimpleNamespace(evaluated={"test": [SimpleNamespace(image_id=image_id) for image_id in SPLIT]}),
         inputs=SimpleNamespace(vocabulary=SimpleNamespace(bos=1, eos=2, numbers_of=numbers_of), decoding=decoding),
-        execution=Execution(torch.device("cpu"), "bf16", ExecutionConfig(jobs=jobs)),
+        compute=ComputeDevice(torch.device("cpu"), "bf16", ExecutionConfig(jobs=jobs)),
         preset=preset,
         source=lambda _: Numbered(),
     )
