@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 from zoo.captioner import Captioner, Visual
 from zoo.errors import ZooError
 from zoo.fast.looped import full_precision
-from zoo.layers.aoa import SpatialGraphAttention
+from zoo.layers.spatial_graph import SpatialGraphAttention
 
 _SOFTMAXES = (F.softmax, Tensor.softmax, torch.softmax)
 

@@ -62,7 +62,7 @@ def some_captions(rows: int, words: int, vocab_size: int, begin: int) -> Tensor:
 
 
 @torch.no_grad()
-def logits_are_numbers(model: Captioner, visual: Visual, tokens: Tensor) -> None:
+def check_logits(model: Captioner, visual: Visual, tokens: Tensor) -> None:
     """`decode` gives logits (rows, T, V) that are finite, and the same ones if it is asked again."""
     logits = _decode(model, visual, tokens)
     wanted = (*tokens.shape, model.vocab_size)
@@ -83,7 +83,7 @@ def logits_are_numbers(model: Captioner, visual: Visual, tokens: Tensor) -> None
 
 
 @torch.no_grad()
-def no_word_sees_a_later_one(model: Captioner, visual: Visual, tokens: Tensor) -> None:
+def check_causality(model: Captioner, visual: Visual, tokens: Tensor) -> None:
     """The logits behind a word do not change with the words after it."""
     memory = model.encode(visual)
     logits = model.decode(memory, tokens)
@@ -97,7 +97,7 @@ def no_word_sees_a_later_one(model: Captioner, visual: Visual, tokens: Tensor) -
 
 
 @torch.no_grad()
-def stepping_equals_whole_captions(model: Captioner, visual: Visual, tokens: Tensor) -> None:
+def check_stepping(model: Captioner, visual: Visual, tokens: Tensor) -> None:
     """`step`, word by word, gives the logits of `decode`."""
     memory = model.encode(visual)
     state, found = model.start(memory).expand(len(tokens) // memory.batch_size), []
@@ -111,7 +111,7 @@ def stepping_equals_whole_captions(model: Captioner, visual: Visual, tokens: Ten
 
 
 @torch.no_grad()
-def a_reordered_state_goes_on_as_its_new_prefix(model: Captioner, visual: Visual, tokens: Tensor) -> None:
+def check_reordering(model: Captioner, visual: Visual, tokens: Tensor) -> None:
     """A state that beam search reorders goes on as the prefixes that it now has, decoded anew."""
     memory = model.encode(visual)
     width = len(tokens) // memory.batch_size
@@ -132,7 +132,7 @@ def a_reordered_state_goes_on_as_its_new_prefix(model: Captioner, visual: Visual
 
 
 @torch.no_grad()
-def captions_of_an_image_are_independent(model: Captioner, visual: Visual, tokens: Tensor) -> None:
+def check_captions_independent(model: Captioner, visual: Visual, tokens: Tensor) -> None:
     """Several captions of an image give each the logits that it has alone."""
     memory = model.encode(visual)
     together, width = model.decode(memory, tokens), len(tokens) // memory.batch_size
@@ -145,7 +145,7 @@ def captions_of_an_image_are_independent(model: Captioner, visual: Visual, token
 
 
 @torch.no_grad()
-def images_are_independent(model: Captioner, visual: Visual, tokens: Tensor) -> None:
+def check_images_independent(model: Captioner, visual: Visual, tokens: Tensor) -> None:
     """An image gives in a batch the logits that it has alone, without the padding."""
     together, width = _decode(model, visual, tokens), len(tokens) // visual.batch_size
     for image in range(visual.batch_size):
@@ -158,12 +158,12 @@ def images_are_independent(model: Captioner, visual: Visual, tokens: Tensor) -> 
 
 
 LAWS: Final[tuple[Callable[[Captioner, Visual, Tensor], None], ...]] = (
-    logits_are_numbers,
-    no_word_sees_a_later_one,
-    stepping_equals_whole_captions,
-    captions_of_an_image_are_independent,
-    a_reordered_state_goes_on_as_its_new_prefix,
-    images_are_independent,
+    check_logits,
+    check_causality,
+    check_stepping,
+    check_captions_independent,
+    check_reordering,
+    check_images_independent,
 )
 """Each takes a model in evaluation mode, images, and tokens (B * n, T); it raises BrokenLawError."""
 

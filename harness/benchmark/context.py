@@ -118,12 +118,12 @@ class ModelInputs:
 
 
 @dataclass(frozen=True)
-class Execution:
-    """What a run computes on: `config` holds the numbers of devices and of jobs."""
+class ComputeDevice:
+    """What a run computes on, and in which precision; `settings` hold the numbers of devices and of jobs."""
 
     device: torch.device
     precision: str
-    config: ExecutionConfig = field(default_factory=ExecutionConfig)
+    settings: ExecutionConfig = field(default_factory=ExecutionConfig)
 
 
 @dataclass(frozen=True)
@@ -132,14 +132,14 @@ class RunContext:
 
     data: BenchmarkData
     inputs: ModelInputs
-    execution: Execution
+    compute: ComputeDevice
     preset: Preset
     made_from: MadeFrom | None = None
 
     @property
     def signature(self) -> dict[str, str]:
         """What scores of trained models depend on; of a tuned model, size and schedule are those before tuning."""
-        signed = model_signature(self.preset, self.data.fields, precision=self.execution.precision)
+        signed = model_signature(self.preset, self.data.fields, precision=self.compute.precision)
         if self.made_from is not None and self.made_from.tuned is not None:
             signed |= {"size": self.made_from.size, "schedule": self.made_from.schedule}
             signed["tuned"] = self.made_from.tuned.label
@@ -173,7 +173,7 @@ class RunContext:
             source, entries = self.source(replace(spec, graph="none")), self.graph_entries(spec.graph)
             return WithGraph(source, spec.graph, self.data.graphs.graphs, entries, self.inputs.vocabulary)
         if spec.kind == "pixels":
-            return PixelSource(self.data.dataset, self.inputs.preprocessing, self.execution.device)
+            return PixelSource(self.data.dataset, self.inputs.preprocessing, self.compute.device)
         if spec.kind == "regions+grid":
             return both_streams(self.data.features, self.data.grid)
         return self.data.features or NullSource()
@@ -275,7 +275,7 @@ def open_context(
     )
     inputs = ModelInputs(vocabulary, backbone.preprocessing, preset.decoding)
     set_products(device, conditions.precision)
-    return RunContext(data, inputs, Execution(device, conditions.precision, conditions.execution), preset)
+    return RunContext(data, inputs, ComputeDevice(device, conditions.precision, conditions.execution), preset)
 
 
 def open_inputs(

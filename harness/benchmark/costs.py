@@ -23,7 +23,7 @@ from harness.data.images import load_image
 from harness.data.vocabulary import as_read
 from harness.inference.generate import search_of
 from harness.measure.captioning_costs import Effort, Timed, time_captioning, time_generation, untimed
-from harness.measure.energy import missing
+from harness.measure.energy import not_measured
 from harness.measure.estimate import WEIGHT, DataShape, PassCosts, work_of_stages
 from harness.measure.flops import FlopCounts, count_encoder, count_flops
 from harness.measure.inputs import example_for, example_visual
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from harness.benchmark.services import Services
     from harness.inference.hub_captioner import HubCaptioner
 
-COSTS = {
+TRAINING_COSTS = {
     "train_seconds": "s",
     "train_images_per_second": "images/s",
     "train_steps": "",
@@ -74,7 +74,7 @@ def require_room(config: TrainedRun, context: RunContext) -> None:
     """BenchError where what is trained does not fit into the memory that is free here."""
     parameters = _parameters(config, context)
     require_memory(config.model, parameters, torch.device("cpu"))  # where it is built
-    require_memory(config.model, parameters, context.execution.device, TRAINED)
+    require_memory(config.model, parameters, context.compute.device, TRAINED)
 
 
 def _parameters(config: RunConfig, context: RunContext) -> int:
@@ -86,17 +86,19 @@ def _parameters(config: RunConfig, context: RunContext) -> int:
 
 def members_training(keys: Sequence[str], store: Store) -> dict[str, Quantity]:
     """What the members of an ensemble took together, of what can be added up; NULL where one was not trained here."""
-    found = missing(COSTS, "an ensemble is not trained: its members are")
+    found = not_measured(TRAINING_COSTS, "an ensemble is not trained: its members are")
     known = [one_run(store, key).costs if store.status(key) else {} for key in keys]
     for name in ("train_seconds", "train_gmac", "train_a100_hours_estimate"):
         costs = [of.get(name, Quantity(None, "it was not trained here")) for of in known]
         lacking = next((at for at, cost in enumerate(costs) if cost.value is None), None)
         if lacking is not None:
-            found[name] = Quantity(None, f"of the member {keys[lacking]}: {costs[lacking].reason}", COSTS[name])
+            found[name] = Quantity(
+                None, f"of the member {keys[lacking]}: {costs[lacking].reason}", TRAINING_COSTS[name]
+            )
         else:
             bounded = all(cost.low is not None for cost in costs)
             low, high = (sum(getattr(cost, side) for cost in costs) if bounded else None for side in ("low", "high"))
-            found[name] = Quantity(sum(cost.value or 0.0 for cost in costs), None, COSTS[name], low, high)
+            found[name] = Quantity(sum(cost.value or 0.0 for cost in costs), None, TRAINING_COSTS[name], low, high)
     return found
 
 
@@ -129,7 +131,7 @@ def training_costs(
     summary: TrainState, memory: PeakMemory, macs_per_image: Sequence[float], context: RunContext
 ) -> dict[str, Quantity]:
     """What training came to; the A100's hours are an estimate with bounds (`harness.measure.speed`)."""
-    elapsed, jobs = summary.seconds + summary.data_wait_seconds, context.execution.config.jobs
+    elapsed, jobs = summary.seconds + summary.data_wait_seconds, context.compute.settings.jobs
     beside = Quantity(float(jobs - 1)) if jobs else Quantity(None, "which runs shared its machine is not known")
     values = {
         "train_seconds": Quantity(summary.seconds),
@@ -140,12 +142,12 @@ def training_costs(
         **_work(summary, macs_per_image, context),
         **memory.quantities("train"),
     }
-    return {name: replace(values[name], unit=unit) for name, unit in COSTS.items()}
+    return {name: replace(values[name], unit=unit) for name, unit in TRAINING_COSTS.items()}
 
 
 def _work(summary: TrainState, macs_per_image: Sequence[float], context: RunContext) -> dict[str, Quantity]:
     """Multiply-accumulates of the training, the device's utilisation, and an A100's time for the same work."""
-    device, precision = context.execution.device, context.execution.precision
+    device, precision = context.compute.device, context.compute.precision
     names = ("train_gmac", "train_gmac_per_second", "train_utilisation", "train_a100_hours_estimate")
     if len(macs_per_image) != len(summary.ends):
         return dict.fromkeys(names, Quantity(None, "its multiply-accumulates could not be counted for every stage"))
@@ -162,7 +164,7 @@ def _work(summary: TrainState, macs_per_image: Sequence[float], context: RunCont
             else "no GPU: the utilisation of a CPU is not comparable"
         )
         return found | dict.fromkeys(names[2:], Quantity(None, reason))
-    each = rate / context.execution.config.devices
+    each = rate / context.compute.settings.devices
     same_share, same_rate = (seconds / 3600 for seconds in a100_seconds(macs, each, peak, precision))
     low, high = sorted((same_share, same_rate))
     return found | {
@@ -227,7 +229,7 @@ def time_model(model: Captioner, context: RunContext) -> Timed:
 
     All images are in memory before the first is timed.
     """
-    if context.execution.config.jobs != 1:
+    if context.compute.settings.jobs != 1:
         return untimed(DEFERRED)
     preset, source = context.preset, context.source(model.visual)
     image_ids = [sample.image_id for sample in context.data.evaluated["test"]]
@@ -237,7 +239,7 @@ def time_model(model: Captioner, context: RunContext) -> Timed:
         search_of(context.inputs.decoding, context.inputs.vocabulary),
         effort=Effort(ROUNDS, preset.energy_seconds),
         threads=THREADS,
-        precision=context.execution.precision,
+        precision=context.compute.precision,
     )
 
 
@@ -278,9 +280,9 @@ def weights_folder(key: str, config: RunConfig, workspace: Workspace) -> Path:
 
 def time_hub(captioner: HubCaptioner, context: RunContext) -> Timed:
     """As `time_model`, for a checkpoint of transformers' own interface, from its processor's output to its tokens."""
-    if context.execution.config.jobs != 1:
+    if context.compute.settings.jobs != 1:
         return untimed(DEFERRED)
-    preset, data, device = context.preset, context.data, context.execution.device
+    preset, data, device = context.preset, context.data, context.compute.device
     samples = {sample.image_id: sample for sample in data.evaluated["test"]}
     chosen = [samples[image_id] for image_id in timed_images(list(samples), preset.latency_repeats)]
     seen = [captioner.inputs([load_image(data.dataset.path(sample))]) for sample in chosen]
@@ -300,7 +302,7 @@ def _time_stored(spec: RunSpec, services: Services) -> Timed:
         with contain_exits():
             if config.kind == "hub":
                 model = HubModel.of(config)
-                return time_hub(model.open(context.execution.device, context.execution.precision), context)
+                return time_hub(model.open(context.compute.device, context.compute.precision), context)
             return time_model(*open_saved(SavedModel.load(folder), folder, context))
     except Exception as error:  # one model that cannot be opened any more must not keep the others from being timed
         return untimed(str(error) or type(error).__name__)

@@ -47,8 +47,8 @@ from harness.metrics.contract import METRICS
 from harness.metrics.spice import find_spice
 from harness.training.checkpoint import last_checkpoint, read_position
 from harness.training.distributed import other_ranks
-from harness.training.finished_stages import BEGINNING, FinishedStages
 from harness.training.launch import is_launched
+from harness.training.stage_cache import BEGINNING, StageCache
 from harness.training.trackers import RunLog
 from harness.training.trainer import CHECKPOINTS
 from harness.utils.atomic import write_text
@@ -177,7 +177,7 @@ def _run_and_store(spec: RunSpec, config: RunConfig, services: Services, *, reru
                     reporter=reporter,
                     on_epoch=record,
                     on_step=log.on_step,
-                    stages=_finished_stages(spec, config, services, context, machine, take=not rerun),
+                    stage_cache=_stage_cache(spec, config, services, context, machine, may_reuse=not rerun),
                 )
                 match config:
                     case TrainedRun():
@@ -279,20 +279,20 @@ def _discard_checkpoints_without_epochs(key: str, services: Services) -> None:
     shutil.rmtree(folder / CHECKPOINTS)
 
 
-def _finished_stages(
-    spec: RunSpec, config: RunConfig, services: Services, context: RunContext, machine: str, *, take: bool
-) -> FinishedStages | None:
+def _stage_cache(
+    spec: RunSpec, config: RunConfig, services: Services, context: RunContext, machine: str, *, may_reuse: bool
+) -> StageCache | None:
     """The finished stages of the workspace that a run may begin with; None of a run that is not trained."""
     if config.kind != "trained" or spec.code is None:
         return None
-    trained_as = config.execution.record(context.execution.device, 1)
-    return FinishedStages(
+    trained_as = config.execution.record(context.compute.device, 1)
+    return StageCache(
         folder=services.workspace.stages,
         reads=training_reads(config, spec.signature, spec.code, trained_as),
         run=spec.key,
         machine=machine,
         recorded=lambda: one_run(services.store, spec.key).epochs,
-        take=take,
+        may_reuse=may_reuse,
     )
 
 

@@ -385,7 +385,7 @@ class _Recorder:
         ids = [each.image_id for samples in data.evaluated.values() for each in samples]
         found = caption_images(
             model, vocabulary, source, ids, context.inputs.decoding,
-            device=context.execution.device, precision=context.execution.precision, reporter=silent(), title="",
+            device=context.compute.device, precision=context.compute.precision, reporter=silent(), title="",
         ).by_image  # fmt: skip
         captions = {str(image): caption for image, caption in found.items()}
         searching = ("zoo/decoding.py", "harness/inference/", "harness/data/vocabulary.py", *self.model_sources)

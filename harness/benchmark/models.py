@@ -41,7 +41,7 @@ def open_model(
     backbone = context.data.backbone
     arguments = model_arguments(config.model, config.arguments, backbone)
     model = build_model(config.model, arguments, backbone=backbone, **context.sizes)
-    model.to(context.execution.device)
+    model.to(context.compute.device)
     check_captioner(config.model, model, context)
     return model, context, arguments
 
@@ -88,7 +88,7 @@ def check_captioner(name: str, model: Captioner, context: RunContext) -> None:
     if is_shipped(name):
         return
     vocabulary, images = context.inputs.vocabulary, [sample.image_id for sample in context.data.train[:_LAW_IMAGES]]
-    visual = context.source(model.visual).visual(images, model.visual).to(context.execution.device)
+    visual = context.source(model.visual).visual(images, model.visual).to(context.compute.device)
     # Convolutions of another batch would round otherwise in TF32.
     with preserve_state(model), torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
         check_laws(model.eval(), visual, vocab_size=len(vocabulary), begin=vocabulary.bos)

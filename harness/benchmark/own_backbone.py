@@ -47,7 +47,7 @@ def cache_own_features(model: Captioner, context: RunContext, reporter: Reporter
         needed = {sample.image_id for sample in (*data.train, *data.val)}
         skip = {sample.image_id for sample in data.dataset.samples} - needed
     return extract_features(
-        data.dataset, backbone, cache_dir=data.cache, skip=skip, device=str(context.execution.device), reporter=reporter
+        data.dataset, backbone, cache_dir=data.cache, skip=skip, device=str(context.compute.device), reporter=reporter
     ).folder
 
 

@@ -18,6 +18,7 @@ from harness.benchmark.rows import RequestedModel, graph_kinds, resolve_models, 
 from harness.config.execution import AUTO, ExecutionConfig
 from harness.config.experiment import Experiment
 from harness.config.features import FeatureConfig
+from harness.config.load import check_recipe
 from harness.config.model_patterns import CAPTIONS, looks_at_nothing, needs_no_training_captions
 from harness.config.preset import Preset
 from harness.config.run import Conditions, RunData, config_of
@@ -90,7 +91,7 @@ def resolve(benchmark: Benchmark, reporter: Reporter) -> Resolved:
         reporter.note(f"left out, since {benchmark.preset.name} is a recipe for other models: {', '.join(left_out)}")
     for model in (each for row in models for each in row.models):
         if model.kind in {"trained", "pretrained", "hub"}:
-            benchmark.preset.check_model(model.name)  # before any work
+            check_recipe(benchmark.preset, model.name)  # before any work
         if model.kind == "trained":
             benchmark.preset.check_lengths()
     conditions = conditions_of(benchmark, models)
@@ -190,10 +191,10 @@ def choose_jobs(
     Afterwards the executor can be given calls.
     """
     configs = [config_of(spec) for spec in specs if spec.key not in finished and spec.kind != "ensemble"]
-    devices = context.execution.config.devices
+    devices = context.compute.settings.devices
     count = sum(config.kind != "reference" for config in configs)
     memory = partial(memory_bytes, configs, context)
-    jobs = executor.slots(count, context.execution.device, devices, lambda: devices * memory())
+    jobs = executor.slots(count, context.compute.device, devices, lambda: devices * memory())
     if not isinstance(executor, LocalExecutor):
         jobs = 1 if jobs == 1 else AUTO  # how many share a machine is not known
     return [with_jobs(spec, jobs) for spec in specs]

@@ -83,7 +83,7 @@ class Pretrained:
         require_files(folder, f"of the pretrained model {self.model}")
         arguments = {"folder": str(folder), "max_len": context.preset.size["max_len"]}
         model: Any = create_model(self.model, vocab_size=0, visual_dim=0, **arguments)
-        model.to(context.execution.device, torch.float32)  # some are published in half precision, and none runs in it
+        model.to(context.compute.device, torch.float32)  # some are published in half precision, and none runs in it
         inputs = replace(
             context.inputs,
             vocabulary=HubVocabulary.read(folder, *model.begin_and_end()),

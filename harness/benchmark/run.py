@@ -10,7 +10,7 @@ import torch
 from harness.benchmark.baselines import majority_caption, retrieved_captions
 from harness.benchmark.context import BenchmarkData, RunContext
 from harness.benchmark.costs import (
-    COSTS,
+    TRAINING_COSTS,
     macs_per_image,
     members_training,
     one_image,
@@ -29,13 +29,13 @@ from harness.inference.attention import attention_records, check_attends, chosen
 from harness.inference.generate import Captions, caption_images
 from harness.key import built_with, model_sources
 from harness.measure.captioning_costs import Counted, count_captioning, count_mean_caption, counted
-from harness.measure.energy import missing
+from harness.measure.energy import not_measured
 from harness.measure.flops import KeptCounts
 from harness.measure.memory import PeakMemory
 from harness.metrics.evaluator import Evaluator
 from harness.training.checkpoint import WEIGHTS
-from harness.training.finished_stages import FinishedStages
 from harness.training.losses import StepLoss
+from harness.training.stage_cache import StageCache
 from harness.utils.errors import BenchError
 from harness.utils.precision import autocast
 from harness.utils.progress import Reporter
@@ -59,7 +59,7 @@ class RunTools:
         store: the results of the workspace, with the members of ensembles.
         on_epoch: called with each epoch of training.
         on_step: called with the loss of each step.
-        stages: finished stages of other runs that training may begin with; None where it begins anew.
+        stage_cache: finished stages of other runs that training may begin with; None where it begins anew.
     """
 
     folder: Path
@@ -68,7 +68,7 @@ class RunTools:
     reporter: Reporter
     on_epoch: Callable[[EpochRecord], None] = lambda _: None
     on_step: Callable[[StepLoss], None] = lambda _: None
-    stages: FinishedStages | None = None
+    stage_cache: StageCache | None = None
 
 
 def train_run(config: TrainedRun, context: RunContext, tools: RunTools) -> Outcome:
@@ -92,8 +92,8 @@ def train_run(config: TrainedRun, context: RunContext, tools: RunTools) -> Outco
     macs = macs_per_image(model, counts.counts, context)
 
     # Training: all stages of the schedule; the model has its best weights afterwards.
-    execution = context.execution
-    with PeakMemory(execution.device) as memory:
+    compute = context.compute
+    with PeakMemory(compute.device) as memory:
         trained = train_model(
             model,
             config.seed,
@@ -102,13 +102,13 @@ def train_run(config: TrainedRun, context: RunContext, tools: RunTools) -> Outco
             tools.on_epoch,
             tools.reporter,
             on_step=tools.on_step,
-            finished_stages=tools.stages,
+            stage_cache=tools.stage_cache,
         )
     costs = counts.costs | training_costs(trained, memory, macs, context)
 
     # Captions, scores, attention maps and times.
     outcome = _caption_and_measure(model, context, tools, counts, costs, gmac_cache)
-    record = execution.config.record(execution.device, trained.micro_batches)
+    record = compute.settings.record(compute.device, trained.micro_batches)
     return replace(outcome, environment={"training": record, **outcome.environment})
 
 
@@ -120,7 +120,7 @@ def evaluate_run(config: PretrainedRun | StoredRun | EnsembleRun, context: RunCo
         save_description(config, arguments, context, tools.folder)
     counts = _count_gmac(model, context, tools.reporter)
     reason = _NOT_TRAINED["pretrained" if config.kind == "pretrained" else "stored"]
-    outcome = _caption_and_measure(model, context, tools, counts, counts.costs | missing(COSTS, reason))
+    outcome = _caption_and_measure(model, context, tools, counts, counts.costs | not_measured(TRAINING_COSTS, reason))
     # The weights of a published model stay where they are.
     return replace(outcome, checkpoint=None) if config.kind == "pretrained" else outcome
 
@@ -139,18 +139,18 @@ def run_hub(config: HubRun, context: RunContext, tools: RunTools) -> Outcome:
     """Caption, score and measure a checkpoint of transformers' own interface; its folder describes it afterwards."""
     from harness.inference.hub_captioner import caption_with_hub  # transformers, which other runs do without
 
-    execution, decoding, data = context.execution, context.inputs.decoding, context.data
+    compute, decoding, data = context.compute, context.inputs.decoding, context.data
     model = HubModel.of(config)
-    captioner = model.open(execution.device, execution.precision)
+    captioner = model.open(compute.device, compute.precision)
     SavedHubModel(model=model, decoding=decoding).save(tools.folder)
     samples, typical = data.evaluated["test"], data.typical_image()
     picture = next(data.dataset.path(sample) for sample in samples if sample.image_id == typical)
     inputs = captioner.inputs([load_image(picture)])
     costs = counted(captioner.network, lambda: captioner.counts(inputs, decoding)).costs
-    costs |= missing(COSTS, _NOT_TRAINED["pretrained"])
+    costs |= not_measured(TRAINING_COSTS, _NOT_TRAINED["pretrained"])
     splits = []
     for split, samples in data.evaluated.items():
-        with PeakMemory(execution.device) as memory:
+        with PeakMemory(compute.device) as memory:
             captions = caption_with_hub(
                 captioner,
                 data.dataset,
@@ -158,7 +158,7 @@ def run_hub(config: HubRun, context: RunContext, tools: RunTools) -> Outcome:
                 decoding,
                 reporter=tools.reporter,
                 title=f"  captioning {split}",
-                jobs=execution.config.jobs or 4,  # of a cluster it is not known how many share a node
+                jobs=compute.settings.jobs or 4,  # of a cluster it is not known how many share a node
             )
         result, score_seconds = score_split(split, captions.by_image, data, tools.evaluator)
         if split == "test":
@@ -216,23 +216,23 @@ def _caption_and_measure(
     gmac_cache: KeptCounts | None = None,
 ) -> Outcome:
     """Caption and score every evaluated split, and time captions; `costs` are those that are known before."""
-    execution, decoding, reporter = context.execution, context.inputs.decoding, tools.reporter
+    compute, decoding, reporter = context.compute, context.inputs.decoding, tools.reporter
     costs = dict(costs)
     image, splits = one_image(model, context), []
     reporter.watch(stage="captioning")
     for split, samples in context.data.evaluated.items():
-        with PeakMemory(execution.device) as memory:
+        with PeakMemory(compute.device) as memory:
             captions = caption_images(
                 model,
                 context.inputs.vocabulary,
                 context.source(model.visual),
                 [sample.image_id for sample in samples],
                 decoding,
-                device=execution.device,
-                precision=execution.precision,
+                device=compute.device,
+                precision=compute.precision,
                 reporter=reporter,
                 title=f"  captioning {split}",
-                replayed=execution.device.type == "cuda",
+                replayed=compute.device.type == "cuda",
             )
         result, score_seconds = score_split(split, captions.by_image, context.data, tools.evaluator)
         if split == "test":
@@ -264,14 +264,14 @@ def _attention_maps(
     model: Captioner, context: RunContext, tokens: dict[int, list[int]], reporter: Reporter
 ) -> tuple[AttentionRecord, ...]:
     """Attention maps of a few captions; none, and a note why, where the places of the visual tokens are unknown."""
-    source, execution = context.source(model.visual), context.execution
+    source, compute = context.source(model.visual), context.compute
     chosen = {image_id: tokens[image_id] for image_id in chosen_images(list(tokens))}
     parts = shown_parts(context.data.dataset, context.inputs.preprocessing)
     vocabulary = context.inputs.vocabulary
     try:
         check_attends("the model", model, source)
-        with autocast(execution.device, execution.precision):
-            return tuple(attention_records(model, vocabulary, source, chosen, parts, device=execution.device))
+        with autocast(compute.device, compute.precision):
+            return tuple(attention_records(model, vocabulary, source, chosen, parts, device=compute.device))
     except BenchError as error:
         reporter.note(f"  no attention maps: {error}")
         return ()

@@ -156,7 +156,7 @@ def open_saved(saved: SavedModel, folder: Path, context: RunContext) -> tuple[Ca
     """The model on the device of `context`, and the context with its own vocabulary, preprocessing and decoding."""
     model, vocabulary = saved.build(folder)
     inputs = ModelInputs(vocabulary, saved.preprocessing, saved.decoding, saved.graph_entries)
-    return model.to(context.execution.device), replace(context, inputs=inputs)
+    return model.to(context.compute.device), replace(context, inputs=inputs)
 
 
 def refuse_other_features(name: str, saved: SavedModel, data: BenchmarkData) -> None:

@@ -74,7 +74,7 @@ class Services(ExitStack):
             self._contexts.clear()  # the runs of a benchmark share one
             self._contexts[name] = open_context(conditions, self.workspace, self.reporter, check=check, spread=spread)
         context = self._contexts[name]
-        context = replace(context, execution=replace(context.execution, config=conditions.execution))
+        context = replace(context, compute=replace(context.compute, settings=conditions.execution))
         return context.with_preset(conditions.preset, conditions.made_from if isinstance(conditions, RunBase) else None)
 
     def warm_up(self, context: RunContext) -> None:

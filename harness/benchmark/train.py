@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from harness.benchmark.context import Execution, RunContext
+from harness.benchmark.context import ComputeDevice, RunContext
 from harness.benchmark.own_backbone import CachedBackboneSource, cache_own_features
 from harness.config.execution import ExecutionConfig
 from harness.config.preset import Decoding
@@ -24,10 +24,10 @@ from harness.key import check_plugins
 from harness.metrics.cider import mean_cider_d
 from harness.training.checkpoint import WEIGHTS
 from harness.training.distributed import Collective, Distributed, start_training
-from harness.training.finished_stages import FinishedStages
 from harness.training.losses import StepLoss
 from harness.training.sentence_graphs import numbered_graphs, validate_sentences
 from harness.training.stage import StageData, make_objective, stages_for
+from harness.training.stage_cache import StageCache
 from harness.training.trainer import Trainer, TrainState
 from harness.utils.plugins import load_plugins
 from harness.utils.progress import Reporter, silent
@@ -44,7 +44,7 @@ def train_model(
     reporter: Reporter,
     *,
     on_step: Callable[[StepLoss], None] = lambda _: None,
-    finished_stages: FinishedStages | None = None,
+    stage_cache: StageCache | None = None,
 ) -> TrainState:
     """Train `model` through the schedule; it holds the best weights afterwards. Checkpoints lie in `folder`.
 
@@ -72,12 +72,12 @@ def train_model(
         )
 
     def keep_stage(state: TrainState) -> None:
-        if finished_stages is not None and state.micro_batches == 1:
-            epochs = [replace(epoch, stage=numbers.index(epoch.stage)) for epoch in finished_stages.recorded()]
-            finished_stages.keep(schedule.stages[: state.stage + 1], folder / WEIGHTS, state, epochs)
+        if stage_cache is not None and state.micro_batches == 1:
+            epochs = [replace(epoch, stage=numbers.index(epoch.stage)) for epoch in stage_cache.recorded()]
+            stage_cache.keep(schedule.stages[: state.stage + 1], folder / WEIGHTS, state, epochs)
 
-    if finished_stages is not None:
-        finished_stages.begin(schedule.stages, folder, record_epoch, reporter)
+    if stage_cache is not None:
+        stage_cache.begin(schedule.stages, folder, record_epoch, reporter)
 
     task = TrainingTask(
         model=model,
@@ -87,18 +87,16 @@ def train_model(
         vocabulary=context.inputs.vocabulary,
         source=context.source(model.visual),
         max_len=context.preset.vocabulary.max_len,
-        execution=context.execution,
+        compute=context.compute,
         folder=folder,
         sentences=context.data.sentences,
     )
-    execution, collective = context.execution, Collective()
+    compute, collective = context.compute, Collective()
     with ExitStack() as other_ranks:
-        if execution.config.devices > 1:
+        if compute.settings.devices > 1:
             pickled = pickle.dumps(replace(task, model=copy.deepcopy(model).cpu()))
-            work = partial(_train_on_other_rank, pickled, execution.config)
-            collective = other_ranks.enter_context(
-                start_training(work, execution.device.type, execution.config.devices)
-            )
+            work = partial(_train_on_other_rank, pickled, compute.settings)
+            collective = other_ranks.enter_context(start_training(work, compute.device.type, compute.settings.devices))
         stages = StageLoader(
             task,
             collective,
@@ -111,8 +109,8 @@ def train_model(
             schedule,
             stage_data=stages.load,
             folder=folder,
-            device=execution.device,
-            precision=execution.precision,
+            device=compute.device,
+            precision=compute.precision,
             seed=seed,
             on_epoch=report_epoch,
             reporter=reporter,
@@ -128,7 +126,7 @@ def _train_on_other_rank(pickled: bytes, config: ExecutionConfig, collective: Di
     load_plugins(config.plugins)
     check_plugins(config.digests)
     task: TrainingTask = pickle.loads(pickled)  # noqa: S301  # rank 0 made it
-    task = replace(task, execution=replace(task.execution, device=collective.device))
+    task = replace(task, compute=replace(task.compute, device=collective.device))
     task.model.to(collective.device)
     trainer = Trainer(
         task.model,
@@ -136,7 +134,7 @@ def _train_on_other_rank(pickled: bytes, config: ExecutionConfig, collective: Di
         stage_data=StageLoader(task, collective, silent()).load,
         folder=task.folder,
         device=collective.device,
-        precision=task.execution.precision,
+        precision=task.compute.precision,
         seed=task.seed,
         on_epoch=lambda _: None,
         reporter=silent(),
@@ -156,7 +154,7 @@ class TrainingTask:
     vocabulary: Vocabulary
     source: VisualSource
     max_len: int
-    execution: Execution
+    compute: ComputeDevice
     folder: Path
     sentences: SentenceGraphs | None
 
@@ -184,7 +182,7 @@ class StageLoader:
     def load(self, stage: Stage) -> StageData:
         """The data of a stage; one that leaves the model's own backbone as it is reads cached features of it."""
         task, rank = self._task, self._collective.rank
-        source, device = task.source, task.execution.device
+        source, device = task.source, task.compute.device
         if stage.backbone == "frozen" and isinstance(task.model, HasBackbone):
             folder = self._collective.broadcast(self._cache_features() if rank == 0 else Path())
             source = CachedBackboneSource(Features(folder))
@@ -218,7 +216,7 @@ class StageLoader:
 
     def _widths(self, max_len: int) -> tuple[int, ...]:
         """To which captions are padded for a GPU, which has a graph for each."""
-        return few_widths(max_len) if self._task.execution.device.type == "cuda" else ()
+        return few_widths(max_len) if self._task.compute.device.type == "cuda" else ()
 
     def _graphs(self, stage: Stage) -> list[list[NumberedGraph]] | None:
         """Of each sample that the stage reads, the graphs of its captions; None where it is of images."""
@@ -235,14 +233,14 @@ class StageLoader:
             return self._resident
         self._resident = None  # before others take its memory
         image_ids = [sample.image_id for sample in task.samples]
-        on_device = resident(source, image_ids, task.model.visual, task.execution.device, self._reporter.note)
+        on_device = resident(source, image_ids, task.model.visual, task.compute.device, self._reporter.note)
         self._resident = on_device if is_shared else None
         return on_device
 
 
 def _validation(model: Captioner, context: RunContext, reporter: Reporter) -> Callable[[Stage, VisualSource], float]:
     """CIDEr-D of the validation split's captions, as a fraction, or the score of a stage that captions no images."""
-    vocabulary, device, precision = context.inputs.vocabulary, context.execution.device, context.execution.precision
+    vocabulary, device, precision = context.inputs.vocabulary, context.compute.device, context.compute.precision
     samples = as_read(context.data.val, vocabulary.preparation)
     tokenize = vocabulary.tokenize
     references = {sample.image_id: [" ".join(tokenize(caption)) for caption in sample.captions] for sample in samples}

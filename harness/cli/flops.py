@@ -109,7 +109,9 @@ def flops(
         raise BenchError("--operators is not for models of hf:", "leave it out")
     settings = optional_preset(preset, change)
     if settings is not None and settings.recipe is not None and own and not any(map(settings.recipe.covers, own)):
-        settings.check_model(own[0])  # no row could be counted
+        from harness.config.load import check_recipe
+
+        check_recipe(settings, own[0])  # no row could be counted
     tokens = caption_length or (settings.decoding.max_len if settings else 20)
     width = beam or (settings.decoding.beam_size if settings else 5)
     if position is not None and position > tokens:

@@ -277,10 +277,10 @@ def _print_time(left: Mapping[str, int], seconds: Mapping[str, float], machine: 
     unknown = [row for row in to_do if row not in seconds]
     where = "" if machine is None else f" on {machine or 'this machine'}"
     if not known:
-        console.print(f"time: not known yet, since no such run{where} is stored", soft_wrap=True)
+        console.print(f"time: not known yet, since no such run{where} is stored")
         return
     total = _rough(sum(known.values()))
-    console.print(f"time: {total}, one run after the other, as stored runs{where} took", soft_wrap=True)
+    console.print(f"time: {total}, one run after the other, as stored runs{where} took")
     if unknown:
         console.print(f"time of {', '.join(unknown)}: not known yet", soft_wrap=True)
 

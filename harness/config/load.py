@@ -125,6 +125,19 @@ def load_preset(name: str, overrides: tuple[str, ...] = (), changes: Mapping[str
     return preset
 
 
+def check_recipe(preset: Preset, model: str) -> None:
+    """As `Preset.check_model`, with the presets that are recipes for the model in the hint."""
+    if preset.recipe is None or preset.recipe.covers(model):
+        return
+    recipes = ((name, _load_shipped(name).recipe) for name in PRESETS)
+    presets = [f"--preset {name}" for name, recipe in recipes if recipe is not None and recipe.covers(model)]
+    try:
+        preset.check_model(model)
+    except BenchError as error:
+        hint = f"type --models '{','.join(preset.recipe.models)}', or {' or '.join(presets) or 'leave --preset out'}"
+        raise BenchError(str(error), hint) from None
+
+
 def _did_you_mean(name: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(name, sorted(set(known)), n=3)
     return f"did you mean {' or '.join(near)}?" if near else "`bench schedules` lists schedules and presets"

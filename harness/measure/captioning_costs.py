@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from harness.measure.energy import COSTS as ENERGY
-from harness.measure.energy import measure_energy, missing
+from harness.measure.energy import measure_energy, not_measured
 from harness.measure.environment import describe_state
 from harness.measure.flops import COSTS as GMAC
 from harness.measure.flops import FlopCounts, GenerationCounts, KeptCounts, count_caption, count_flops
@@ -58,7 +58,7 @@ class Timed:
 
 def untimed(reason: str) -> Timed:
     """Time and energy as NULL."""
-    return Timed(missing(LATENCY | ENERGY, reason))
+    return Timed(not_measured(LATENCY | ENERGY, reason))
 
 
 def count_captioning(
@@ -160,4 +160,4 @@ def _or_missing(measure: Callable[[], dict[str, Quantity]], units: Mapping[str, 
         with contain_exits():
             return measure()
     except Exception as error:  # a model's code may raise anything: it becomes the reason
-        return missing(units, f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
+        return not_measured(units, f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")

@@ -92,7 +92,7 @@ def measure_energy(
     if there is no such counter.
     """
     if device.type == "cuda" and window_s <= 0:
-        return missing(COSTS, "this preset leaves energy out (energy_seconds)")
+        return not_measured(COSTS, "this preset leaves energy out (energy_seconds)")
     try:
         with nvml_device(device) as meter:
             torch.cuda.synchronize(device)
@@ -106,11 +106,11 @@ def measure_energy(
                 done += images
             joules, seconds = meter.energy() - busy_begin, time.perf_counter() - begin
     except NvmlError as error:
-        return missing(COSTS, str(error))
+        return not_measured(COSTS, str(error))
     values = (joules / done, (joules - idle * seconds) / done, idle)
     return {name: Quantity(value, unit=unit) for (name, unit), value in zip(COSTS.items(), values, strict=True)}
 
 
-def missing(units: Mapping[str, str], reason: str) -> dict[str, Quantity]:
+def not_measured(units: Mapping[str, str], reason: str) -> dict[str, Quantity]:
     """NULL for every one of these costs."""
     return {name: Quantity(None, reason, unit) for name, unit in units.items()}

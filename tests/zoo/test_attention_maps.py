@@ -9,6 +9,7 @@ from torch.nn import functional as F
 from tests.zoo.test_laws import IMAGES, TOKENS, close, look, tiny, words
 from zoo.attention_maps import attends, attention_weights, region_attention_weights
 from zoo.errors import ZooError
+from zoo.layers.spatial_graph import spatial_graph
 
 SEE_NO_PLACES = {"none", "pooled"}
 
@@ -207,7 +208,7 @@ def test_the_image_transformer_s_weights_go_along_its_graph():
     visual = look(model)
     features, mask = visual.valid_features(model.query.weight.dtype)
     mixer = model.refiner.layers[0].mixer
-    graph = model._relations(visual, mask)
+    graph = spatial_graph(visual.boxes, mask)
     x = model.refiner.layers[0].mixer_norm(model.region_embedding(features))
     queries = mixer.query(x).view(*x.shape[:2], mixer.n_heads, -1)
     wanted = torch.zeros(len(x), mixer.n_heads, x.shape[1], x.shape[1], dtype=x.dtype)

@@ -8,9 +8,10 @@ import torch
 import zoo
 from tests.zoo.test_laws import close
 from tests.zoo.test_parity import CELLS, levels
-from zoo.layers.aoa import CHILD, NEIGHBOUR, PARENT, AttentionOnAttention, SpatialGraphAttention, spatial_graph
+from zoo.layers.aoa import AttentionOnAttention
 from zoo.layers.attention import SelfAttention
 from zoo.layers.geometry import GeometricAttention, grid_cells, pair_geometry, whole_where_padded
+from zoo.layers.spatial_graph import CHILD, NEIGHBOUR, PARENT, SpatialGraphAttention, spatial_graph
 from zoo.models.dlct import alignment
 from zoo.models.gcn_lstm import regat_labels, spatial_labels
 from zoo.models.puret import box_cells, neighbours, square_cells

@@ -44,10 +44,11 @@ def _tiny(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def _add(name: str, summary: str, origin: dict[str, Any], arguments: dict[str, Any]) -> None:
+    is_aoanet = origin is _AOANET
     CARDS.extend(
         variants(
             {name: (summary, arguments)},
-            entry="zoo.models.aoanet:AoANet",
+            entry="zoo.models.aoanet:AoANet" if is_aoanet else "zoo.models.image_transformer:ImageTransformer",
             **origin,
             visual="regions",
             arguments=_LSTM_SIZES,

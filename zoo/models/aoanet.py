@@ -1,12 +1,7 @@
-"""AoANet, and the Image Transformer, which builds on it.
+"""AoANet.
 
 L. Huang, W. Wang, J. Chen, X.-Y. Wei: "Attention on Attention for Image Captioning", ICCV 2019 (arXiv:1908.06954).
-Code: https://github.com/husthuaan/AoANet (MIT).
-
-S. He, W. Liao, H. R. Tavakoli, M. Yang, B. Rosenhahn, N. Pugeault: "Image Captioning through Image Transformer", ACCV
-2020 (arXiv:2004.14231). Code: https://github.com/wtliao/ImageTransformer (no licence stated).
-
-Where code and paper differ, this follows the code, except for the spatial graph, where `graph` chooses.
+Code: https://github.com/husthuaan/AoANet (MIT), which this follows where it differs from the paper.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,36 +13,30 @@ from torch.nn import functional as F
 
 from zoo.captioner import Memory, Visual, VisualSpec
 from zoo.conversion import Converter, Tensors, lstm_names, zoo_lstm
-from zoo.errors import ZooError, check_at_least_1, check_choice
 from zoo.fast.annotated_norm import EPSILON
 from zoo.fast.aoanet import AoAScan
 from zoo.layers.annotated_norm import AnnotatedNorm
-from zoo.layers.aoa import AoADropouts, AoARefiner, AttentionOnAttention, GraphMode, MemoriesAttention, spatial_graph
+from zoo.layers.aoa import AoADropouts, AoARefiner, AttentionOnAttention, MemoriesAttention
 from zoo.layers.attention import head_width, joined
 from zoo.layers.lstm import LSTMCell
 from zoo.layers.pooling import mean_of_valid
 from zoo.layers.residual import attention_mixers
 from zoo.recurrent import RecurrentCaptioner, Rows
 
-_BRANCH_DROPOUT, _GATE_DROPOUT = 0.1, 0.3  # of the refiner, in both codebases
+BRANCH_DROPOUT, GATE_DROPOUT = 0.1, 0.3  # of the refiner, in the authors' code
 
 
-class AoANet(RecurrentCaptioner):
-    """Regions refined by attention on attention, and an LSTM with attention on attention.
+class AoACaptioner(RecurrentCaptioner):
+    """An LSTM with attention on attention, over regions that a refiner may have worked on.
 
     h = LSTM([word; mean + context], h); context = GLU(W [1/M sum_m attend_m(norm(h)); h]); p = softmax(W context).
 
     Args:
+        refiner: its `layers` attend among regions; without one the LSTM attends to the embedded regions directly.
+        n_memories: M, keys and values of the image that each query attends to; the answers are averaged.
         d_word: width of word embeddings; d_model if not given.
         dropout: on embedded regions and words, on the context that is fed back to the LSTM, and before the vocabulary.
-        attention_dropout: in the refiner and the decoder.
-        refiner: whether to use a refiner; without it the decoder attends to the embedded regions directly.
-        wide_layers: encoder layers, counted from 1, with the Image Transformer's three attentions; None: all.
-        spatial: whether these attend along the graph of parents, neighbours and children; otherwise their three
-            attentions use all regions and are averaged.
-        sub_transformers: M, the Image Transformer's parallel ones: keys and values of the image for each query, whose
-            answers are averaged.
-        graph: how the graph is built from boxes; see `GraphMode`.
+        attention_dropout: in the decoder.
     """
 
     per_row = ("image",)
@@ -58,54 +47,40 @@ class AoANet(RecurrentCaptioner):
         *,
         vocab_size: int,
         visual_dim: int,
-        d_model: int = 1024,
-        d_word: int | None = None,
-        n_heads: int = 8,
-        n_encoder_layers: int = 6,
-        dropout: float = 0.5,
-        attention_dropout: float = 0.1,
-        max_len: int = 74,
-        refiner: bool = True,
-        wide_layers: Sequence[int] | None = (),
-        spatial: bool = True,
-        sub_transformers: int = 1,
-        graph: GraphMode = "paper",
+        d_model: int,
+        d_word: int | None,
+        n_heads: int,
+        n_memories: int,
+        refiner: nn.Module | None,
+        dropout: float,
+        attention_dropout: float,
+        max_len: int,
     ) -> None:
         super().__init__(VisualSpec("regions", visual_dim), vocab_size, max_len, d_model)
-        head_width(d_model, n_heads)
-        every_layer = range(1, n_encoder_layers + 1)
-        wide = set(every_layer if wide_layers is None else wide_layers)
-        if outside := sorted(wide - set(every_layer)):
-            raise ZooError(f"wide_layers names layer {outside[0]}, but n_encoder_layers is {n_encoder_layers}")
-        check_choice("graph", graph, ("paper", "official"))
-        check_at_least_1(sub_transformers=sub_transformers)
-        self.sees_graph, self.graph = spatial and bool(wide), graph
         d_word = d_model if d_word is None else d_word
-        dropouts = AoADropouts(attention_dropout, _BRANCH_DROPOUT, _GATE_DROPOUT)
-        refining = AoARefiner(d_model, n_heads, n_encoder_layers, dropouts, wide) if refiner else None
         self.region_embedding = nn.Sequential(nn.Linear(visual_dim, d_model), nn.ReLU(), nn.Dropout(dropout))
-        self.refiner = refining
-        self.memories = nn.ModuleList(nn.Linear(d_model, 2 * d_model) for _ in range(sub_transformers))
+        self.refiner = refiner
+        self.memories = nn.ModuleList(nn.Linear(d_model, 2 * d_model) for _ in range(n_memories))
         self.matrices_in = {"memories": 2}
         self.embedding = nn.Sequential(nn.Embedding(vocab_size, d_word), nn.ReLU(), nn.Dropout(dropout))
         self.lstm = LSTMCell(d_word, d_model, 2 * d_model)
         self.query_norm = AnnotatedNorm(d_model)
         self.query = nn.Linear(d_model, d_model)
-        self.attention = MemoriesAttention(n_heads, sub_transformers, attention_dropout)
+        self.attention = MemoriesAttention(n_heads, n_memories, attention_dropout)
         self.context_dropout = nn.Dropout(dropout)
         self.gate = AttentionOnAttention(d_model)
         self.output_dropout = nn.Dropout(dropout)
         self.vocabulary = nn.Linear(d_model, vocab_size)
 
     def region_attention_modules(self) -> Sequence[nn.Module]:
-        return () if self.refiner is None else attention_mixers(self.refiner.layers)
+        return () if self.refiner is None else attention_mixers(self.refiner.get_submodule("layers"))
 
     def encode(self, visual: Visual) -> Memory:
         """See `Captioner.encode`; keys and values (B, H, M * L, d_k), and what the mean region adds to the LSTM."""
         features, mask = self.look(visual)
         regions = self.region_embedding(features)
         if self.refiner is not None:
-            regions = self.refiner(regions, mask, self._relations(visual, mask))
+            regions = self.refine(regions, mask, visual)
         memories: list[nn.Linear] = list(self.memories)  # type: ignore[arg-type]  # ModuleList is not generic
         projected = F.linear(regions, *joined(*memories)).view(*mask.shape, len(memories), 2, -1)
         first, second = projected.unbind(3)
@@ -119,13 +94,11 @@ class AoANet(RecurrentCaptioner):
             {"keys": keys, "values": values, "mean": mean, "image": image, "attention_bias": attention_bias},
         )
 
-    def _relations(self, visual: Visual, mask: Tensor) -> Tensor | None:
-        """The spatial graph, where layers attend along one; ZooError without boxes."""
-        if not self.sees_graph:
-            return None
-        if visual.boxes is None:
-            raise ZooError("the spatial graph needs the regions' boxes, and there are none", "or set spatial=False")
-        return spatial_graph(visual.boxes, mask, mode=self.graph)
+    def refine(self, regions: Tensor, mask: Tensor, visual: Visual) -> Tensor:  # noqa: ARG002  # a graph is made of it
+        """The regions (B, L, R) after the refiner."""
+        assert self.refiner is not None
+        refined: Tensor = self.refiner(regions, mask)
+        return refined
 
     def shared_tensors(self) -> dict[str, Tensor]:
         """See `RecurrentCaptioner.shared_tensors`; one product of the hidden state, for the query and for the gate.
@@ -168,6 +141,46 @@ class AoANet(RecurrentCaptioner):
         return contexts
 
 
+class AoANet(AoACaptioner):
+    """Regions refined by attention on attention, and an LSTM with attention on attention (`AoACaptioner`).
+
+    Args:
+        d_word: width of word embeddings; d_model if not given.
+        dropout: on embedded regions and words, on the context that is fed back to the LSTM, and before the vocabulary.
+        attention_dropout: in the refiner and the decoder.
+        refiner: whether to use a refiner; without it the decoder attends to the embedded regions directly.
+    """
+
+    def __init__(
+        self,
+        *,
+        vocab_size: int,
+        visual_dim: int,
+        d_model: int = 1024,
+        d_word: int | None = None,
+        n_heads: int = 8,
+        n_encoder_layers: int = 6,
+        dropout: float = 0.5,
+        attention_dropout: float = 0.1,
+        max_len: int = 74,
+        refiner: bool = True,
+    ) -> None:
+        head_width(d_model, n_heads)
+        dropouts = AoADropouts(attention_dropout, BRANCH_DROPOUT, GATE_DROPOUT)
+        super().__init__(
+            vocab_size=vocab_size,
+            visual_dim=visual_dim,
+            d_model=d_model,
+            d_word=d_word,
+            n_heads=n_heads,
+            n_memories=1,
+            refiner=AoARefiner(d_model, n_heads, n_encoder_layers, dropouts) if refiner else None,
+            dropout=dropout,
+            attention_dropout=attention_dropout,
+            max_len=max_len,
+        )
+
+
 def _mask(dropout: nn.Dropout, like: Tensor, shape: tuple[int, ...]) -> Tensor | None:
     """What dropout multiplies by; None if nothing is dropped."""
     if not dropout.training or not dropout.p:
@@ -188,13 +201,11 @@ class _AoAConverter(Converter):
 
 
 CONVERTER = _AoAConverter(
-    what="AoANet or the Image Transformer",
+    what="AoANet",
     parts=(
-        (r"self_attn\.(q_linears|linears\.0)\b", "mixer.query"),
+        (r"self_attn\.linears\.0\b", "mixer.query"),
         (r"self_attn\.linears\.1\b", "mixer.key"),
         (r"self_attn\.linears\.2\b", "mixer.value"),
-        (r"self_attn\.k_linears\b", "mixer.keys"),
-        (r"self_attn\.v_linears\b", "mixer.values"),
         (r"self_attn\.aoa_layer\.0\b", "mixer.gate.mix"),
         (r"sublayer\.0\.norm\b", "mixer_norm"),
         (r"\ba_2\b", "gain"),
@@ -202,7 +213,6 @@ CONVERTER = _AoAConverter(
         (r"^embed\.", "embedding."),
         (r"^att_embed\.", "region_embedding."),
         (r"^ctx2att\b", "memories.0"),
-        (r"^core\.implicit(\d+)\b", lambda found: f"memories.{int(found[1]) - 1}"),
         (r"^core\.att2ctx\.0\b", "gate.mix"),
         (r"^core\.attention\.norm\b", "query_norm"),
         (r"^core\.attention\.linears\.0\b", "query"),
@@ -219,7 +229,7 @@ CONVERTER = _AoAConverter(
     needed=lstm_names(_LSTM),
     hint="n_heads=... must be that of the training, and the variant that of the checkpoint",
 )
-"""Weights of both codebases, whose number 0 is begin, end and padding; the unknown word is the last of the V others.
+"""Weights of the authors' code, whose number 0 is begin, end and padding; the unknown word is the last of the V others.
 
-Embedding and logits have V + 1 rows. Shapes do not determine `n_heads` and, for the Image Transformer, `graph`.
+Embedding and logits have V + 1 rows. Shapes do not determine `n_heads`.
 """

@@ -71,7 +71,7 @@ class FixedServices(Services):
 
     def context(self, conditions: Conditions, **_: Any) -> RunContext:
         """The given one, with the jobs and the preset of the conditions."""
-        context = replace(self.fixed, execution=replace(self.fixed.execution, config=conditions.execution))
+        context = replace(self.fixed, compute=replace(self.fixed.compute, settings=conditions.execution))
         made_from = conditions.made_from if isinstance(conditions, RunBase) else None
         return context.with_preset(conditions.preset, made_from)
 

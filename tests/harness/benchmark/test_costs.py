@@ -11,12 +11,12 @@ import torch
 from torch import nn
 
 from harness.benchmark import costs as timing
-from harness.benchmark.context import Execution, RunContext
+from harness.benchmark.context import ComputeDevice, RunContext
 from harness.benchmark.costs import (
-    COSTS,
     DEFERRED,
     ELSEWHERE,
     OTHER_SEED,
+    TRAINING_COSTS,
     macs_per_image,
     pass_costs,
     time_deferred,
@@ -78,8 +78,8 @@ def context_of(*stages: dict[str, Any], device: str = "cpu", precision: str = "f
         preset=SimpleNamespace(schedule=schedule, vocabulary=SimpleNamespace(max_len=20)),
         data=SimpleNamespace(train=tuple(SimpleNamespace(captions=("a red ball", "a blue box")) for _ in range(8))),
         inputs=SimpleNamespace(vocabulary=_Words(), decoding=SimpleNamespace(max_len=6)),
-        execution=SimpleNamespace(
-            device=torch.device(device), precision=precision, config=SimpleNamespace(devices=devices, jobs=3)
+        compute=SimpleNamespace(
+            device=torch.device(device), precision=precision, settings=SimpleNamespace(devices=devices, jobs=3)
         ),
     )
 
@@ -136,7 +136,7 @@ def test_without_a_count_there_is_a_reason(tiny: Captioner) -> None:
     with PeakMemory() as memory:
         pass
     costs = training_costs(SUMMARY, memory, [], context_of({}))
-    reasons = {costs[name].reason for name in COSTS if name.startswith(("train_g", "train_u", "train_a"))}
+    reasons = {costs[name].reason for name in TRAINING_COSTS if name.startswith(("train_g", "train_u", "train_a"))}
     assert len(reasons) == 1
     assert "counted" in (reasons.pop() or "")
 
@@ -145,7 +145,7 @@ def test_what_training_came_to_on_a_cpu() -> None:
     with PeakMemory() as memory:
         pass
     costs = training_costs(SUMMARY, memory, [1e9, 3e9], context_of({}))
-    assert {name: cost.unit for name, cost in costs.items()} == COSTS
+    assert {name: cost.unit for name, cost in costs.items()} == TRAINING_COSTS
     values = {name: cost.value for name, cost in costs.items()}
     assert values["train_seconds"] == 30
     assert values["train_images_per_second"] == 24 / 30
@@ -221,7 +221,7 @@ def timed_context(jobs: int = 1, **settings: Any) -> Any:
     return SimpleNamespace(
         data=SimpleNamespace(evaluated={"test": [SimpleNamespace(image_id=image_id) for image_id in SPLIT]}),
         inputs=SimpleNamespace(vocabulary=SimpleNamespace(bos=1, eos=2, numbers_of=numbers_of), decoding=decoding),
-        execution=Execution(torch.device("cpu"), "bf16", ExecutionConfig(jobs=jobs)),
+        compute=ComputeDevice(torch.device("cpu"), "bf16", ExecutionConfig(jobs=jobs)),
         preset=preset,
         source=lambda _: Numbered(),
     )

@@ -19,7 +19,7 @@ from transformers import AutoImageProcessor, AutoTokenizer
 import harness.inference.generate
 import zoo
 from harness.benchmark import pretrained
-from harness.benchmark.context import Execution, ModelInputs, RunContext
+from harness.benchmark.context import ComputeDevice, ModelInputs, RunContext
 from harness.benchmark.hub_model import HubModel, SavedHubModel, hub_options, prefetch_hub
 from harness.benchmark.pretrained import Pretrained, check_places, prefetch_model, published_signature
 from harness.benchmark.rows import resolve_models
@@ -204,8 +204,8 @@ def test_weights_of_half_precision_become_float32(hub: dict[str, Path], tmp_path
     assert zoo.create_model(name, vocab_size=0, visual_dim=0, folder=str(folder), max_len=9).network.dtype == torch.half
     unused: Any = None
     preset: Any = SimpleNamespace(size={"max_len": 9})
-    inputs, execution = ModelInputs(unused, unused, Decoding()), Execution(torch.device("cpu"), "bf16")
-    context = RunContext(unused, inputs, execution, preset)
+    inputs, compute = ModelInputs(unused, unused, Decoding()), ComputeDevice(torch.device("cpu"), "bf16")
+    context = RunContext(unused, inputs, compute, preset)
     model, context, arguments = Pretrained(name, str(folder)).open(context)
     assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
     run = SavedModel(

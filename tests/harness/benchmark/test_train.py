@@ -73,7 +73,7 @@ def test_two_processes_train_as_one_does_and_go_on_after_a_kill(data: Path, tmp_
     alone: list[EpochRecord] = []
     summary = train_model(model_of("transformer_base", context), 0, context, tmp_path / "one", alone.append, quiet())
 
-    both = replace(context, execution=replace(context.execution, config=ExecutionConfig(devices=2)))
+    both = replace(context, compute=replace(context.compute, settings=ExecutionConfig(devices=2)))
     together: list[EpochRecord] = []
 
     def die(record: EpochRecord) -> None:

@@ -17,7 +17,18 @@ from harness.metrics.facts import (
     read_caption,
     words_of,
 )
-from results.runs.facts import KINDS, MOST, PARSED, WORD_KINDS, WORDS, fact_influences, fact_scores, packed, unpacked
+from results.runs.facts import (
+    KINDS,
+    MEASURES,
+    MOST,
+    PARSED,
+    WORD_KINDS,
+    WORDS,
+    fact_influences,
+    fact_scores,
+    packed,
+    unpacked,
+)
 
 LABELLED = Path(__file__).parents[2] / "fixtures" / "scenes" / "labelled_captions.csv"
 """Of each caption by kind: how many facts it states and, after that digit, how many of these are true of the image."""
@@ -113,8 +124,7 @@ def test_influences_have_the_score_as_their_mean() -> None:
     numbers = packed(counts)
     assert (unpacked(numbers) == counts).all()
     assert unpacked(packed(np.full(4, 99.0))).tolist() == [MOST] * 4
-    found = fact_influences(dict(enumerate(numbers.tolist())), "size")
-    means = [np.mean(list(values.values())) for values in found.values()]
+    means = [fact_influences(numbers, f"facts-{measure}").mean() for measure in MEASURES]
     assert means == pytest.approx(fact_scores(counts.sum(axis=0)).tolist())
 
 

@@ -53,7 +53,7 @@ class Tuner:
         self.search = Search(workspace, conditions, SearchSpace(), BUDGET, "6x30#abcdef")
         self.services = FixedServices(workspace, context, self.printed)
         self.executor, self.jobs = LocalExecutor(jobs), jobs
-        self.executor.slots(2, context.execution.device, 1, lambda: 0)
+        self.executor.slots(2, context.compute.device, 1, lambda: 0)
 
     def do(self, *models: str) -> dict[str, str]:
         with self.services, closing(self.executor):

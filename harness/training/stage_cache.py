@@ -31,7 +31,7 @@ BEGINNING: Final = "beginning.json"
 
 
 @dataclass(frozen=True)
-class FinishedStage:
+class KeptStages:
     """Some first stages of a schedule, as a run left them.
 
     Attributes:
@@ -51,7 +51,7 @@ class FinishedStage:
 
 
 @dataclass(frozen=True)
-class FinishedStages:
+class StageCache:
     """The finished stages of a workspace that one training may begin with, and where it keeps its own.
 
     Attributes:
@@ -60,7 +60,7 @@ class FinishedStages:
         run: the key of the run that trains.
         machine: the processor or GPU that it trains on.
         recorded: gives the epochs of the run that are stored.
-        take: whether the training may begin with kept ones.
+        may_reuse: whether the training may begin with kept ones.
     """
 
     folder: Path
@@ -68,9 +68,9 @@ class FinishedStages:
     run: str
     machine: str
     recorded: Callable[[], Sequence[EpochRecord]]
-    take: bool = True
+    may_reuse: bool = True
 
-    def longest(self, stages: Sequence[Stage]) -> FinishedStage | None:
+    def longest(self, stages: Sequence[Stage]) -> KeptStages | None:
         """The longest beginning of a schedule that is kept; None where there is none that can be read."""
         for count in range(len(stages), 0, -1):
             folder = self.folder / self._key(stages[:count])
@@ -87,7 +87,7 @@ class FinishedStages:
         The epochs of that beginning are recorded for this run too, with the time that they took; `BEGINNING` in the
         folder of the run says whose they are.
         """
-        if not self.take or last_checkpoint(run_folder / CHECKPOINTS) is not None:
+        if not self.may_reuse or last_checkpoint(run_folder / CHECKPOINTS) is not None:
             return
         (run_folder / BEGINNING).unlink(missing_ok=True)
         beginning = self.longest(stages)
@@ -110,7 +110,7 @@ class FinishedStages:
     def keep(self, stages: Sequence[Stage], weights: Path, state: TrainState, epochs: Sequence[EpochRecord]) -> None:
         """Keep the best weights of the last of these stages, by a hard link where the disk has them."""
         folder = self.folder / self._key(stages)
-        if self.take and (folder / STATE).is_file() and is_whole(folder / WEIGHTS):
+        if self.may_reuse and (folder / STATE).is_file() and is_whole(folder / WEIGHTS):
             return
         shutil.rmtree(folder, ignore_errors=True)  # damaged, or trained anew
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -138,9 +138,9 @@ class FinishedStages:
         return digest({**self.reads, "stages": [stage.model_dump(mode="json") for stage in stages]}, 20)
 
 
-def _read(folder: Path, count: int) -> FinishedStage:
+def _read(folder: Path, count: int) -> KeptStages:
     content = json.loads((folder / STATE).read_text(encoding="utf-8"))
-    return FinishedStage(
+    return KeptStages(
         count=count,
         weights=folder / WEIGHTS,
         state=TrainState(**content["state"]),
