@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from zoo.kinds import GraphKind, VisualKind
 
@@ -32,6 +32,32 @@ class Pretraining:
     source: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleasedWeights:
+    """Weights that the authors released, and how their evaluation captions with them (`bench import-weights`).
+
+    Attributes:
+        pretraining: what the weights saw; Karpathy's validation and test splits were left out.
+        beam_size, max_len, length_penalty, count_bos, cut_unfinished: of the search, as in a preset's `decoding`;
+            without a `max_len` captions are as long as the model can say.
+        preparation: of captions; None if begin, end and padding are the number 0, which the vocabulary leaves out.
+        specials: names of padding, begin, end and unknown word in the vocabulary, if not those of the preparation.
+        backbone_tensors: beginning of the names of a backbone's tensors; None if no checkpoint holds one.
+        interpolation: by which pictures are resized for that backbone, "bicubic" or "bilinear".
+    """
+
+    pretraining: Pretraining
+    beam_size: int
+    max_len: int | None = None
+    length_penalty: float = 0.0
+    count_bos: bool = False
+    cut_unfinished: bool = False
+    preparation: str | None = None
+    specials: tuple[str, ...] = ()
+    backbone_tensors: str | None = None
+    interpolation: Literal["bicubic", "bilinear"] = "bicubic"
+
+
 NOT_DOCUMENTED = Pretraining((), "not documented", (), {}, "not documented")
 
 
@@ -53,6 +79,7 @@ class ModelCard:
             their `folder`, and has random weights without it.
         pretraining: training data of its weights before the run; None without pretraining.
         files: what its code reads besides its modules; `register_model` sets it.
+        released: weights of the authors that `bench import-weights` makes a run of; None where there are none.
     """
 
     name: str
@@ -71,6 +98,7 @@ class ModelCard:
     pretraining: Pretraining | None = None
     files: tuple[Path, ...] = ()
     graph: GraphKind = "none"
+    released: ReleasedWeights | None = None
 
     @property
     def has_backbone(self) -> bool:
@@ -90,3 +118,16 @@ def variants(
         ModelCard(name=name, summary=summary, arguments={**arguments, **own}, **card)
         for name, (summary, own) in rows.items()
     ]
+
+
+def trained_on_coco(visual: str, source: str, overlap: Mapping[str, str] | None = None) -> Pretraining:
+    """What weights saw that were trained on COCO's captions, as Karpathy splits them.
+
+    Args:
+        visual: what the images' features were learnt from.
+        source: where this is stated.
+        overlap: as in `Pretraining`.
+    """
+    captions = "Five to seven human captions of each of 113,287 images of COCO."
+    data_sets = (visual, "COCO: Karpathy's training split with restval")
+    return Pretraining(data_sets, captions, ("COCO",), overlap or {}, source)

@@ -1,7 +1,6 @@
 """Authors' released checkpoints as stored runs, which `bench caption` uses like any other."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from harness.config.features import FeatureConfig
 from harness.config.limits import MAX_TOKENS
 from harness.config.preset import Decoding
 from harness.data.backbones.opening import open_backbone
-from harness.data.images import ImagePreprocessing, Interpolation
+from harness.data.images import ImagePreprocessing
 from harness.data.regions.opening import check_exists, needs_backbone
 from harness.data.vocabulary import Vocabulary
 from harness.training.checkpoint import WEIGHTS, save_weights
@@ -21,90 +20,13 @@ from harness.utils.files import require_file
 from harness.utils.hashing import digest, sha256_of
 from harness.utils.workspace import Workspace
 from results.files import LIMIT_VARIABLE, limit_bytes
-from zoo import Pretraining, model_card
+from zoo import model_card
+from zoo.card import ReleasedWeights
 from zoo.checkpoints import read_checkpoint, read_vocabulary
 from zoo.conversion import converter_of, convertible_families, from_official, read_sizes
 from zoo.errors import ZooError
+from zoo.registry import registered_cards
 
-_COCO = "COCO: Karpathy's training split with restval"
-_CAPTIONS = "Five to seven human captions of each of 113,287 images of COCO."
-_SWIN = "ImageNet-22k with labels (Swin-L, its backbone)"
-_DETECTOR = "ImageNet and Visual Genome with labels (the detector that gives its features)"
-_OVERLAP = {
-    "coco": "Visual Genome, whose labels the detector saw, holds 51,208 of COCO's images, some of its evaluation "
-    "splits among them. Whether the detector saw the latter depends on whose features the model is given."
-}
-_MESHED = ("<pad>", "<bos>", "<eos>", "<unk>")
-
-
-@dataclass(frozen=True, slots=True)
-class Released:
-    """A family of checkpoints.
-
-    Attributes:
-        pretraining: what the weights saw; Karpathy's validation and test splits were left out.
-        preparation: of captions; None if begin, end and padding are the number 0, which the vocabulary leaves out.
-        specials: names of padding, begin, end and unknown word in the vocabulary, if not those of the preparation.
-        backbone_tensors: beginning of the names of a backbone's tensors; None if no checkpoint holds one.
-    """
-
-    pretraining: Pretraining
-    decoding: Decoding
-    preparation: str | None = None
-    specials: tuple[str, ...] = ()
-    backbone_tensors: str | None = None
-    interpolation: Interpolation = "bicubic"
-
-    def read(
-        self, family: str, state: Mapping[str, Tensor], entries: Sequence[str]
-    ) -> tuple[Mapping[str, Tensor], Vocabulary]:
-        """The checkpoint with a row for each word and special token of the vocabulary, and this vocabulary."""
-        if self.preparation is None:
-            state, words = converter_of(family).separate_specials(state, entries)
-            return state, Vocabulary(tuple(words))
-        return state, Vocabulary.of_entries(entries, self.preparation, self.specials)
-
-
-def _trained(visual: str, source: str, overlap: Mapping[str, str]) -> Pretraining:
-    return Pretraining((visual, _COCO), _CAPTIONS, ("COCO",), overlap, source)
-
-
-RELEASED = {
-    "dlct": Released(
-        _trained(_DETECTOR, "Luo et al., AAAI 2021; the repository luo3300612/image-captioning-DLCT", _OVERLAP),
-        Decoding(beam_size=5, max_len=20, length_penalty=0.0),
-        "words",
-        _MESHED,
-    ),
-    "expansionnet_v2": Released(
-        _trained(
-            _SWIN, "Hu et al., IEEE Big Data 2023, Section IV-A; the authors' repository jchenghu/ExpansionNet_v2", {}
-        ),
-        Decoding(beam_size=5, max_len=MAX_TOKENS, count_bos=True, cut_unfinished=True),
-        "expansionnet",
-        backbone_tensors="swin_transf.",
-        interpolation="bilinear",
-    ),
-    "puret": Released(
-        _trained(_SWIN, "Wang et al., AAAI 2022; the authors' repository 232525/PureT", {}),
-        Decoding(beam_size=5, max_len=17, length_penalty=0.0),
-        backbone_tensors="backbone.",
-    ),
-    "rstnet": Released(
-        _trained(_DETECTOR, "Zhang et al., CVPR 2021; the authors' repository zhangxuying1004/RSTNet", _OVERLAP),
-        Decoding(beam_size=5, max_len=20, length_penalty=0.0),
-        "words",
-        _MESHED,
-    ),
-    "x_lan": Released(
-        _trained(_DETECTOR, "Pan et al., CVPR 2020; the repository JDAI-CV/image-captioning", _OVERLAP),
-        Decoding(beam_size=3, max_len=17, length_penalty=0.0),
-    ),
-    "x_transformer": Released(
-        _trained(_DETECTOR, "Pan et al., CVPR 2020; the repository JDAI-CV/image-captioning", _OVERLAP),
-        Decoding(beam_size=2, max_len=17, length_penalty=0.0),
-    ),
-}
 BACKBONE = "swin_large_patch4_window12_384"
 
 
@@ -130,11 +52,13 @@ def import_weights(
 
     BenchError where the parts do not belong together, ZooError where a file holds other tensors; each misfit is named.
     """
-    released = RELEASED.get(name)
+    cards = registered_cards()
+    released = cards[name].released if name in cards else None
     if released is None:
+        known = sorted(card.name for card in cards.values() if card.released is not None)
         raise BenchError(
             f"no released weights of {name!r} can be made a run",
-            f"choose one of: {', '.join(RELEASED)}; zoo.conversion.from_official reads those of "
+            f"choose one of: {', '.join(known)}; zoo.conversion.from_official reads those of "
             f"{', '.join(convertible_families())}",
         )
     for file, what in ((checkpoint, "the checkpoint"), (vocabulary, "the vocabulary")):
@@ -144,7 +68,7 @@ def import_weights(
             f"the vocabulary {vocabulary} has more than {limit_bytes() / 1e9:g} GB, the most that is read",
             f"name the vocabulary, not the checkpoint; if it is meant, set {LIMIT_VARIABLE} higher",
         )
-    state, words = released.read(name, read_checkpoint(checkpoint), read_vocabulary(vocabulary))
+    state, words = _read(name, released, read_checkpoint(checkpoint), read_vocabulary(vocabulary))
     sizes = read_sizes(name, state)
     if sizes["vocab_size"] != len(words):
         raise BenchError(
@@ -168,9 +92,13 @@ def import_weights(
         model = from_official(model_name, state, **chosen)
     except TypeError as error:
         raise ZooError(f"{model_name} cannot be built with {chosen}: {error}", "check --set") from error
-    search = released.decoding
-    longest = min(search.max_len, model.max_len - 1)  # without the begin token
-    decoding = search.model_copy(update={"beam_size": beam_size or search.beam_size, "max_len": longest})
+    decoding = Decoding(
+        beam_size=beam_size or released.beam_size,
+        max_len=min(released.max_len or MAX_TOKENS, model.max_len - 1),  # without the begin token
+        length_penalty=released.length_penalty,
+        count_bos=released.count_bos,
+        cut_unfinished=released.cut_unfinished,
+    )
     built_with = {key: value for key, value in sizes.items() if key not in {"vocab_size", "visual_dim"}} | chosen
     seen = (backbone_digest, preprocessing.key())
     identity = [sha256_of(checkpoint), words.digest(), built_with, *seen, decoding.beam_size]
@@ -191,6 +119,16 @@ def import_weights(
         pretraining=released.pretraining,
     ).save(folder)
     return key
+
+
+def _read(
+    name: str, released: ReleasedWeights, state: Mapping[str, Tensor], entries: Sequence[str]
+) -> tuple[Mapping[str, Tensor], Vocabulary]:
+    """The checkpoint with a row for each word and special token of the vocabulary, and this vocabulary."""
+    if released.preparation is None:
+        state, words = converter_of(name).separate_specials(state, entries)
+        return state, Vocabulary(tuple(words))
+    return state, Vocabulary.of_entries(entries, released.preparation, released.specials)
 
 
 def _look_through(name: str, features: FeatureConfig, dim: int) -> tuple[FeatureConfig, ImagePreprocessing, str]:

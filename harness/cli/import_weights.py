@@ -29,7 +29,7 @@ _LIST = re.compile(r"[0-9]+(?:,[0-9]+)+")  # 2,4,3 is the list [2, 4, 3]
 
 
 def import_weights(
-    model: Annotated[str, typer.Argument(help="dlct, expansionnet_v2, puret, rstnet, x_lan or x_transformer.")],
+    model: Annotated[str, typer.Argument(help="A model whose authors released weights, such as expansionnet_v2.")],
     checkpoint: Annotated[Path, typer.Argument(help="The authors' checkpoint; no code in it is executed.")],
     vocabulary: Annotated[Path, typer.Option(help="Its vocabulary: text, JSON, or a pickle of plain data.")],
     workspace: WorkspaceOption = DEFAULT,

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from zoo.card import ModelCard, variants
+from zoo.card import ModelCard, ReleasedWeights, trained_on_coco, variants
 
 CARDS: list[ModelCard] = []
 _V2_PAPER = (
@@ -29,6 +29,19 @@ TINY_BACKBONE: dict[str, Any] = {
     "backbone_options": {"channels": (8, 8, 8, 16), "stem_width": 8, "output_stride": 8},  # a grid even of 32 x 32
     "drop_path": 0.0,
 }
+SWIN_DATA = "ImageNet-22k with labels (Swin-L, its backbone)"
+_RELEASED_V2 = ReleasedWeights(
+    pretraining=trained_on_coco(
+        SWIN_DATA, "Hu et al., IEEE Big Data 2023, Section IV-A; the authors' repository jchenghu/ExpansionNet_v2"
+    ),
+    beam_size=5,
+    length_penalty=1.0,
+    count_bos=True,
+    cut_unfinished=True,
+    preparation="expansionnet",
+    backbone_tensors="swin_transf.",
+    interpolation="bilinear",
+)
 _BLOCKS = (32, 64, 128, 256, 512)
 
 _V2_ROWS: dict[str, tuple[str, tuple[int, ...], int]] = {
@@ -114,7 +127,12 @@ def _add(name: str, summary: str, origin: dict[str, Any], arguments: dict[str, A
 
 
 _V2_FULL = _mixers(_BLOCKS, 0, 16)
-_add("expansionnet_v2", "Block static expansion in the encoder, dynamic expansion in the decoder", _V2, _V2_FULL)
+_add(
+    "expansionnet_v2",
+    "Block static expansion in the encoder, dynamic expansion in the decoder",
+    {**_V2, "released": _RELEASED_V2},
+    _V2_FULL,
+)
 _add(
     "expansionnet_v2/no-reduce", "ExpansionNet v2 without the layers that fuse a stack", _V2, {**_V2_FULL, **_NO_REDUCE}
 )

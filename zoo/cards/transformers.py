@@ -4,10 +4,16 @@
 
 from typing import Any
 
-from zoo.card import ModelCard, variants
-from zoo.cards.expansionnet import SWIN, TINY_BACKBONE
+from zoo.card import ModelCard, ReleasedWeights, trained_on_coco, variants
+from zoo.cards.expansionnet import SWIN, SWIN_DATA, TINY_BACKBONE
 
 CARDS: list[ModelCard] = []
+_DETECTOR = "ImageNet and Visual Genome with labels (the detector that gives its features)"
+_OVERLAP = {
+    "coco": "Visual Genome, whose labels the detector saw, holds 51,208 of COCO's images, some of its evaluation "
+    "splits among them. Whether the detector saw the latter depends on whose features the model is given."
+}
+_MESHED = ("<pad>", "<bos>", "<eos>", "<unk>")
 _SIZES = {"d_model": 512, "d_ff": 2048, "n_heads": 8, "dropout": 0.1}
 _TINY = {"d_model": 16, "d_ff": 32, "n_heads": 2, "n_encoder_layers": 2, "n_decoder_layers": 2, "max_len": 12}
 _SIX: dict[str, Any] = {**_SIZES, "n_encoder_layers": 6, "n_decoder_layers": 6, "region_dropout": 0.5}
@@ -76,6 +82,15 @@ _add(
     source="https://github.com/zhangxuying1004/RSTNet",
     licence="BSD-3-Clause",
     arguments={**_THREE, "n_decoder_layers": 4},
+    released=ReleasedWeights(
+        pretraining=trained_on_coco(
+            _DETECTOR, "Zhang et al., CVPR 2021; the authors' repository zhangxuying1004/RSTNet", _OVERLAP
+        ),
+        beam_size=5,
+        max_len=20,
+        preparation="words",
+        specials=_MESHED,
+    ),
 )
 _add(
     {"dlct": ("Regions and a grid at once: each level whole, and of the other what it touches", {})},
@@ -87,6 +102,15 @@ _add(
     licence="BSD-3-Clause",
     visual="regions+grid",
     small={"grid_side": 4},
+    released=ReleasedWeights(
+        pretraining=trained_on_coco(
+            _DETECTOR, "Luo et al., AAAI 2021; the repository luo3300612/image-captioning-DLCT", _OVERLAP
+        ),
+        beam_size=5,
+        max_len=20,
+        preparation="words",
+        specials=_MESHED,
+    ),
 )
 _add(
     {
@@ -113,10 +137,19 @@ _PURET: dict[str, Any] = {
 _WINDOWS = {"grid": 4, "window": 2}
 
 _add(
-    {
-        "puret": ("Shifted windows around a global token, which every decoder layer reads first", {}),
-        "puret/global-once": ("PureT whose global token counts itself once, not once a window", {"global_once": True}),
-    },
+    {"puret": ("Shifted windows around a global token, which every decoder layer reads first", {})},
+    entry="zoo.models.puret:PureT",
+    **_PURET,
+    tiny={**_TINY, **_WINDOWS},
+    released=ReleasedWeights(
+        pretraining=trained_on_coco(SWIN_DATA, "Wang et al., AAAI 2022; the authors' repository 232525/PureT"),
+        beam_size=5,
+        max_len=17,
+        backbone_tensors="backbone.",
+    ),
+)
+_add(
+    {"puret/global-once": ("PureT whose global token counts itself once, not once a window", {"global_once": True})},
     entry="zoo.models.puret:PureT",
     **_PURET,
     tiny={**_TINY, **_WINDOWS},
@@ -144,10 +177,24 @@ _add(
     **_X_LINEAR,
     arguments={"d_model": 1024, "n_heads": 8, "n_encoder_layers": 4, "n_attention_layers": 1, **_RATES},
     tiny={name: _TINY[name] for name in ("d_model", "n_heads", "n_encoder_layers", "max_len")},
+    released=ReleasedWeights(
+        pretraining=trained_on_coco(
+            _DETECTOR, "Pan et al., CVPR 2020; the repository JDAI-CV/image-captioning", _OVERLAP
+        ),
+        beam_size=3,
+        max_len=17,
+    ),
 )
 _add(
     {"x_transformer": ("A transformer of X-linear attention; queries are products of image and words", {})},
     entry="zoo.models.x_transformer:XTransformer",
     **_X_LINEAR,
     arguments={"d_model": 768, "d_ff": 3072, "n_heads": 8, "n_encoder_layers": 6, "n_decoder_layers": 6, **_RATES},
+    released=ReleasedWeights(
+        pretraining=trained_on_coco(
+            _DETECTOR, "Pan et al., CVPR 2020; the repository JDAI-CV/image-captioning", _OVERLAP
+        ),
+        beam_size=2,
+        max_len=17,
+    ),
 )

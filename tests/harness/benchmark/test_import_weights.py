@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from harness.benchmark.import_weights import RELEASED, import_weights
+from harness.benchmark.import_weights import import_weights
 from harness.benchmark.saved_model import SavedModel
 from harness.config.features import FeatureConfig
 from harness.config.preset import Decoding
@@ -21,7 +21,7 @@ from harness.training.checkpoint import save_weights
 from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
 from tests.harness.conftest import DrawScenes, bench, bench_ok, failures_in, groups_in
-from zoo import Visual, ZooError
+from zoo import Visual, ZooError, model_card
 from zoo.conversion import from_official
 from zoo.decoding import beam_search
 
@@ -256,7 +256,9 @@ def test_models_whose_zero_is_begin_end_and_padding(name: str, beam: int, pictur
     )  # fmt: skip
     run = SavedModel.load(tmp_path / "ws" / "runs" / key)
     assert run.decoding == Decoding(beam_size=beam, max_len=17, length_penalty=0.0)
-    assert run.pretraining == RELEASED[name].pretraining
+    released = model_card(name).released
+    assert released is not None
+    assert run.pretraining == released.pretraining
     theirs = from_official(name, state)
     visual = Visual(torch.from_numpy(features).float(), torch.from_numpy(mask))
     expected = spoken(theirs, visual, words, 0, 0, beam_size=beam, max_len=17)
