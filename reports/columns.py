@@ -247,9 +247,9 @@ def interval_cell(row: Row, group: Group) -> Cell:
 def place_cell(row: Row, group: Group) -> Cell:
     """The row's place on the group's metric, and those on the others for tables that are sorted by these."""
     rank, alone = row.ranks.get(group.metric), len(group.rows) < 2
-    shown = rank_cell(rank if not alone or (rank and rank.not_above) else None)
-    others = {} if alone else {metric: rank_cell(other) for metric, other in row.ranks.items()}
-    return replace(shown, by_metric=others)
+    if not alone:
+        return replace(rank_cell(rank), by_metric={metric: rank_cell(other) for metric, other in row.ranks.items()})
+    return rank_cell(rank) if rank and rank.not_above else Cell("")
 
 
 def rank_cell(rank: RankInterval | None) -> Cell:

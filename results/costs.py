@@ -377,8 +377,3 @@ def compared_costs() -> list[CostInfo]:
 def exported_costs() -> list[CostInfo]:
     """The costs that Markdown and LaTeX have without `--columns`."""
     return [cost for cost in COSTS if cost.exported]
-
-
-def caption_count(names: Collection[str]) -> str:
-    """The GMAC of a caption to show first: of the generated length, or of full length in results that have no other."""
-    return "gmac_beam_mean_length" if "gmac_beam_mean_length" in names else "gmac_beam"

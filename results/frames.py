@@ -245,14 +245,14 @@ class Results:
             columns = (Score.split, Score.metric, Score.value, Score.low, Score.high, Score.reason)
             query = select(Score.run_id, *columns).join(RunRow, RunRow.id == Score.run_id)
             rows = read_rows(connection, query.order_by(Score.run_id, Score.id), Score, split=split, metric=metric)
-            found = [(*row, more_metric_info(row[2]).better) for row in rows if is_more(row[2])]
+            further = [(*row, more_metric_info(row[2]).better) for row in rows if is_more(row[2])]
             dtypes = {
                 **dict.fromkeys(("split", "metric"), "category"),
                 **dict.fromkeys(("value", "low", "high"), "float64"),
                 "reason": "string",
                 "better": "category",
             }
-            return frame_of_runs(connection, found, dtypes)
+            return frame_of_runs(connection, further, dtypes)
 
     def image_scores(self, *, split: str | None = None, metric: str | None = None) -> pd.DataFrame:
         """One row a finished run, split, metric and image.

@@ -86,20 +86,22 @@ def _parameters(config: RunConfig, context: RunContext) -> int:
 
 def members_training(keys: Sequence[str], store: Store) -> dict[str, Quantity]:
     """What the members of an ensemble took together, of what can be added up; NULL where one was not trained here."""
-    found = not_measured(TRAINING_COSTS, "an ensemble is not trained: its members are")
-    known = [one_run(store, key).costs if store.status(key) else {} for key in keys]
+    totals = not_measured(TRAINING_COSTS, "an ensemble is not trained: its members are")
+    costs_of_members = {key: one_run(store, key).costs if store.status(key) else {} for key in keys}
     for name in ("train_seconds", "train_gmac", "train_a100_hours_estimate"):
-        costs = [of.get(name, Quantity(None, "it was not trained here")) for of in known]
-        lacking = next((at for at, cost in enumerate(costs) if cost.value is None), None)
-        if lacking is not None:
-            found[name] = Quantity(
-                None, f"of the member {keys[lacking]}: {costs[lacking].reason}", TRAINING_COSTS[name]
-            )
-        else:
-            bounded = all(cost.low is not None for cost in costs)
-            low, high = (sum(getattr(cost, side) for cost in costs) if bounded else None for side in ("low", "high"))
-            found[name] = Quantity(sum(cost.value or 0.0 for cost in costs), None, TRAINING_COSTS[name], low, high)
-    return found
+        unit = TRAINING_COSTS[name]
+        costs = {
+            key: member.get(name, Quantity(None, "it was not trained here")) for key, member in costs_of_members.items()
+        }
+        unknown = next((key for key, cost in costs.items() if cost.value is None), None)
+        if unknown is not None:
+            totals[name] = Quantity(None, f"of the member {unknown}: {costs[unknown].reason}", unit)
+            continue
+        low = high = None
+        if all(cost.low is not None for cost in costs.values()):
+            low, high = (sum(getattr(cost, side) for cost in costs.values()) for side in ("low", "high"))
+        totals[name] = Quantity(sum(cost.value or 0.0 for cost in costs.values()), None, unit, low, high)
+    return totals
 
 
 def macs_per_image(model: Captioner, counts: FlopCounts | None, context: RunContext) -> list[float]:
@@ -151,10 +153,10 @@ def _work(summary: TrainState, macs_per_image: Sequence[float], context: RunCont
     names = ("train_gmac", "train_gmac_per_second", "train_utilisation", "train_a100_hours_estimate")
     if len(macs_per_image) != len(summary.ends):
         return dict.fromkeys(names, Quantity(None, "its multiply-accumulates could not be counted for every stage"))
-    seen = (end - start for start, end in pairwise([0, *summary.ends]))  # a stage may have stopped early
-    macs = sum(images * each for images, each in zip(seen, macs_per_image, strict=True))
+    images_of_stages = (end - start for start, end in pairwise([0, *summary.ends]))  # a stage may have stopped early
+    macs = sum(images * per_image for images, per_image in zip(images_of_stages, macs_per_image, strict=True))
     rate = macs / summary.seconds
-    found = {"train_gmac": Quantity(macs / 1e9), "train_gmac_per_second": Quantity(rate / 1e9)}
+    costs = {"train_gmac": Quantity(macs / 1e9), "train_gmac_per_second": Quantity(rate / 1e9)}
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
     peak = peak_macs(name, precision)
     if peak is None:
@@ -163,12 +165,12 @@ def _work(summary: TrainState, macs_per_image: Sequence[float], context: RunCont
             if name
             else "no GPU: the utilisation of a CPU is not comparable"
         )
-        return found | dict.fromkeys(names[2:], Quantity(None, reason))
-    each = rate / context.compute.settings.devices
-    same_share, same_rate = (seconds / 3600 for seconds in a100_seconds(macs, each, peak, precision))
+        return costs | dict.fromkeys(names[2:], Quantity(None, reason))
+    device_rate = rate / context.compute.settings.devices
+    same_share, same_rate = (seconds / 3600 for seconds in a100_seconds(macs, device_rate, peak, precision))
     low, high = sorted((same_share, same_rate))
-    return found | {
-        "train_utilisation": Quantity(100 * each / peak),
+    return costs | {
+        "train_utilisation": Quantity(100 * device_rate / peak),
         "train_a100_hours_estimate": Quantity(same_share, low=low, high=high),
     }
 

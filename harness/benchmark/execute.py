@@ -43,7 +43,6 @@ from harness.data.hub import WeightsMissing
 from harness.executors import CallError
 from harness.key import check_plugins, run_key, training_reads
 from harness.measure.environment import describe_state
-from harness.metrics.contract import METRICS
 from harness.metrics.spice import find_spice
 from harness.training.checkpoint import last_checkpoint, read_position
 from harness.training.distributed import other_ranks
@@ -58,6 +57,7 @@ from harness.utils.plugins import contain_exits, place_in_plugin
 from harness.utils.progress import Reporter, describe_seconds
 from harness.utils.workspace import Workspace, is_locked, locked
 from results.errors import StoreError
+from results.metrics import metric_names
 from results.records import EpochRecord, Outcome, Quantity, RunSpec
 from results.runs.reading import one_run
 from results.runs.spreads import machine_of
@@ -252,7 +252,7 @@ def _refuse_other_key(spec: RunSpec, config: RunConfig, context: RunContext, wor
 def _add_what_is_missing(spec: RunSpec, services: Services) -> str:
     """A note on scores that a finished run lacked, and that were added now or cannot be had."""
     store = services.store
-    tried = set(METRICS) - services.unscored - (set() if find_spice() is not None else {"SPICE"})
+    tried = set(metric_names()) - services.unscored - (set() if find_spice() is not None else {"SPICE"})
     missing = missing_metrics(store, spec.key, tried)
     if not missing:
         return ""

@@ -127,15 +127,17 @@ def load_preset(name: str, overrides: tuple[str, ...] = (), changes: Mapping[str
 
 def check_recipe(preset: Preset, model: str) -> None:
     """As `Preset.check_model`, with the presets that are recipes for the model in the hint."""
-    if preset.recipe is None or preset.recipe.covers(model):
-        return
-    recipes = ((name, _load_shipped(name).recipe) for name in PRESETS)
-    presets = [f"--preset {name}" for name, recipe in recipes if recipe is not None and recipe.covers(model)]
     try:
         preset.check_model(model)
     except BenchError as error:
-        hint = f"type --models '{','.join(preset.recipe.models)}', or {' or '.join(presets) or 'leave --preset out'}"
-        raise BenchError(str(error), hint) from None
+        recipes = {name: _load_shipped(name).recipe for name in PRESETS}
+        presets = [name for name, recipe in recipes.items() if recipe is not None and recipe.covers(model)]
+        if not presets or preset.recipe is None:
+            raise
+        models = ",".join(preset.recipe.models)
+        raise BenchError(
+            str(error), f"type --models '{models}', or --preset {' or --preset '.join(presets)}"
+        ) from error
 
 
 def _did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -11,10 +11,8 @@ import numpy as np
 
 from harness.data.formats.references import named
 from harness.utils.errors import BenchError
-from results.metrics import metric_names
 from results.statistics.significance import Array, Metric, Statistics
 
-METRICS: Final = metric_names()
 OVERALL: Final = "overall"
 OTHER_CIDER_D: Final = {"all": "CIDEr-D (df:domain)", "subset": "CIDEr-D (df:split)"}
 

@@ -197,7 +197,7 @@ class Evaluator:
         """Statistics of every metric that could be computed, and the reason for each that could not."""
         with ThreadPoolExecutor(1) as pool:
             pending = pool.submit(self._java_statistics, rounds, without)
-            by_round = [round_statistics(each) for each in rounds]
+            by_round = [round_statistics(round_) for round_ in rounds]
             with_java, reasons = pending.result()
         by_metric = zip(*by_round, strict=True)
         return (*(mean_of_rounds(of_metric) for of_metric in by_metric), *with_java), reasons

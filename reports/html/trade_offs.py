@@ -12,7 +12,7 @@ from reports.numbers import DASH, percent
 from reports.tables.boards import in_order, separating_fields
 from reports.tables.contents import Contents
 from reports.tables.table import Line, Table, differences, table_of
-from results.costs import caption_count
+from results.costs import leaderboard_costs
 from results.records import EpochRecord, Quantity
 from results.runs.leaderboard import Group, Row
 from results.runs.run import Run
@@ -57,7 +57,9 @@ def trade_off_sections(contents: Contents, colour: Mapping[str, int]) -> list[Se
     """The groups of which at least one plot of two points can be drawn, those of most rows first."""
     found: list[Section] = []
     for group in contents.groups:
-        axes = (_COUNTS[caption_count({name for row in group.rows for name in row.costs})], *_OTHERS)
+        measured_costs = leaderboard_costs({name for row in group.rows for name in row.costs})
+        count = next((cost.name for cost in measured_costs if cost.name in _COUNTS), "gmac_beam")
+        axes = (_COUNTS[count], *_OTHERS)
         costs = {
             row.keys: {axis.cost: bounded_cost(row, axis.cost, contents.runs) for axis in axes} for row in group.rows
         }

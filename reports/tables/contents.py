@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from reports.tables.facts import card, objective
+from results.metrics import RANKING_METRIC
 from results.runs import reading
-from results.runs.leaderboard import RANKING_METRIC, Group, leaderboard
+from results.runs.leaderboard import Group, leaderboard
 from results.runs.run import DatasetInfo, Run
 from results.runs.standings import RankingOptions
 from results.store.store import Store

@@ -51,17 +51,17 @@ def leaderboards(
         published = replace(_published(runs), more=groups[0].track != SYSTEMS)
     columns = leaderboard_columns(metric, rows, published)
     tables = [table_of(group, columns, facets) for group in groups]
-    shown: list[int] = []
+    with_numbers: list[int] = []
     absent: dict[str, list[str]] = {}
     for index, column in enumerate(columns):
         if column.key == metric or any(table.shows(index) for table in tables):
-            shown.append(index)
+            with_numbers.append(index)
         elif column.key not in (PLACE, INTERVAL):
             lines = [line for table in tables for line in (table.lines or table.references)]
             reasons = Counter(line.cells[index].reason or "not measured" for line in lines)
             absent.setdefault(reasons.most_common(1)[0][0], []).append(column.name)
     sentences = [f"No row has {numbers.listed(names, 'or')}: {reason.rstrip('.')}." for reason, names in absent.items()]
-    return tuple(table.only(shown) for table in tables), " ".join(sentences)
+    return tuple(table.only(with_numbers) for table in tables), " ".join(sentences)
 
 
 def _published(runs: Mapping[str, Run], domains: Mapping[str, int] | None = None) -> Column:
@@ -109,8 +109,8 @@ def people(group: Group, facets: Facets) -> Titled | None:
     )
     # What else differs is what the table is of.
     parts = [{name: value for name, value in row.differs.items() if name == "subset"} for row in humans]
-    shown = [*(replace(row, differs=part) for row, part in zip(humans, parts, strict=True)), *models]
-    table = Table(tuple(columns), tuple(line_of(row, group, columns, facets) for row in shown))
+    rows = [*(replace(row, differs=part) for row, part in zip(humans, parts, strict=True)), *models]
+    table = Table(tuple(columns), tuple(line_of(row, group, columns, facets) for row in rows))
     return Titled("Against the same references as people", note, table)
 
 
@@ -127,15 +127,17 @@ def more_metrics(groups: Sequence[Group], facets: Facets) -> Titled | None:
     """
     rows = [row for group in groups for row in (*group.rows, *group.references)]
     stored = more_order(name for row in rows for name in row.more)
-    shown = [name for name in stored if any(name in row.more and row.more[name].mean is not None for row in rows)]
-    if not shown:
+    measured = [name for name in stored if any(name in row.more and row.more[name].mean is not None for row in rows)]
+    if not measured:
         return None
-    bases = [base_name(name) for name in shown]
+    bases = [base_name(name) for name in measured]
     absent: dict[str, list[str]] = {}
-    for name in (name for name in stored if base_name(name) not in bases):
+    for name in stored:
+        if base_name(name) in bases:
+            continue
         reason = next((row.more[name].reason for row in rows if name in row.more), None)
         absent.setdefault(reason or "no row has it", []).append(name)
-    columns = tuple(more_column(name, alone=bases.count(base_name(name)) == 1) for name in shown)
+    columns = tuple(more_column(name, alone=bases.count(base_name(name)) == 1) for name in measured)
     tables = [table_of(group, columns, facets, lambda row: bool(row.more)) for group in groups]
     sentences = [column.meaning for column in columns] + [
         f"{', '.join(names)}: {reason}" for reason, names in absent.items()
@@ -157,5 +159,5 @@ def absent_levels(group: Group) -> str:
     absent = [name for name in levels if name not in {row.model for row in group.references}]
     if not group.rows or not absent:
         return ""
-    what = " and ".join(levels[name] for name in absent)
-    return f"Not measured yet: {what}; add {','.join(absent)} to the --models of bench run."
+    names = " and ".join(levels[name] for name in absent)
+    return f"Not measured yet: {names}; add {','.join(absent)} to the --models of bench run."

@@ -72,10 +72,10 @@ def published_beside(run: Run) -> list[str]:
     """
     if (told := told_by_card(run.config)) is not None:
         return [f"CIDEr-D {told:.1f}, {run.config['card'].get('printed_in') or 'as the card of the captions says'}"]
-    found = {split: nearest(run.model, split, run.signature, run.config) for split in run.scores.splits}
+    matches = {split: nearest(run.model, split, run.signature, run.config) for split in run.scores.splits}
     return [
         f"{run.dataset} {split}: CIDEr-D {numbers.percent(match.score.fraction)}, {published_note(match)}"
-        for split, match in found.items()
+        for split, match in matches.items()
         if match is not None
     ]
 

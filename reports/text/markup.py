@@ -80,9 +80,10 @@ def _chosen_tables(contents: Contents, columns: Sequence[str] | None) -> list[tu
     tables = [leaderboards([group], contents.runs, {})[0][0] for group in contents.groups]
     known = list(dict.fromkeys(column.name for table in tables for column in table.columns))
     for column in columns or ():
-        # A usual column that no run has a number for is left out in silence.
-        if tables and column != ALL and not _matching([*known, *default_columns(RANKING_METRIC)], column):
+        if tables and column != ALL and not _matching(known, column):
             hint = f"choose from {', '.join(known)}, or all"
+            if _matching(default_columns(RANKING_METRIC), column):
+                raise StoreError(f"--columns {column}: no row has a number for it", hint)
             raise StoreError(f"--columns {column} is no column of the leaderboard", hint)
     return [
         (group, _chosen(table, default_columns(group.metric) if columns is None else columns))

@@ -16,9 +16,9 @@ import numpy as np
 from sqlalchemy import Connection
 
 from results.comparison.conditions import Row, differing, distinguishing, newest_runs, row_of
+from results.metrics import RANKING_METRIC
 from results.records import ImageRecord, Quantity, without_code
 from results.runs.facts import KINDS, fact_metric
-from results.runs.leaderboard import RANKING_METRIC
 from results.runs.reading import StoredRuns, captions_of, image_influences, image_scores
 from results.runs.run import Run
 from results.runs.spreads import depends_on_machine

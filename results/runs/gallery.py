@@ -6,9 +6,10 @@ from statistics import fmean
 
 from sqlalchemy import select
 
+from results.metrics import RANKING_METRIC
 from results.records import Role
 from results.runs.facts import KINDS, fact_counts, states_falsely
-from results.runs.leaderboard import RANKING_METRIC, rows_of
+from results.runs.leaderboard import rows_of
 from results.runs.reading import image_scores
 from results.runs.run import Run
 from results.store.schema import Caption, DatasetRow, Image

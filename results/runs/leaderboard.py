@@ -7,7 +7,7 @@ from statistics import fmean
 from typing import Any, Final
 
 from results.errors import StoreError
-from results.metrics import RANKING_METRIC as RANKING_METRIC
+from results.metrics import RANKING_METRIC
 from results.records import CodeRecord, Quantity, Role, without_code
 from results.runs.reading import FINISHED, image_scores, read_runs
 from results.runs.run import NO_PART, SYSTEMS, Run, StoredPretraining
@@ -157,12 +157,16 @@ class Group:
     @property
     def name(self) -> str:
         """Data set and split, that its models were trained with rewards where others were not, and for how long."""
-        rewards = "reward" in self.separating and "reward" in self.signature
-        steps = (row.costs.get("train_steps") for row in self.rows)
+        name = f"{self.dataset} {self.split}"
+        if "reward" in self.separating and "reward" in self.signature:
+            name += " with rewards"
+        steps = [row.costs.get("train_steps") for row in self.rows]
         counts = sorted({round(cost.value) for cost in steps if cost and cost.value})
-        many = " to ".join(f"{count:,}" for count in dict.fromkeys((*counts[:1], *counts[-1:])))
-        after = f" after {many} update{'s' * (counts[-1:] != [1])}" * bool(counts)
-        return f"{self.dataset} {self.split}" + " with rewards" * rewards + after
+        if counts:
+            fewest, most = counts[0], counts[-1]
+            span = f"{most:,}" if fewest == most else f"{fewest:,} to {most:,}"
+            name += f" after {span} {'update' if most == 1 else 'updates'}"
+        return name
 
 
 @dataclass(frozen=True, slots=True)

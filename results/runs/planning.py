@@ -7,7 +7,8 @@ from math import sqrt
 from statistics import fmean
 from typing import Final
 
-from results.runs.leaderboard import RANKING_METRIC, rows_of
+from results.metrics import RANKING_METRIC
+from results.runs.leaderboard import rows_of
 from results.runs.reading import finished, image_scores
 from results.runs.spreads import machine_of
 from results.runs.standings import FLOORS

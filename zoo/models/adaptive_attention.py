@@ -14,11 +14,11 @@ from torch.nn import functional as F
 
 from zoo.captioner import Memory, Visual, VisualSpec
 from zoo.conversion import Converter
-from zoo.conversion_luo import ATTENTION, ATTENTION_SIZES, HINT, WORDS
 from zoo.errors import check_choice
 from zoo.fast.looped import Looped, LoopedLinear, SharedMatrix
 from zoo.layers.lstm import LSTMCell
 from zoo.layers.pooling import mean_of_valid
+from zoo.official_names.luo import ATTENTION, ATTENTION_SIZES, HINT, WORDS
 from zoo.recurrent import RecurrentCaptioner, Rows, project_words
 
 
@@ -165,4 +165,4 @@ CONVERTER = Converter(
     where=ATTENTION_SIZES,
     hint=HINT,
 )
-"""Weights of `adaatt`: see `zoo.conversion_luo`."""
+"""Weights of `adaatt`: see `zoo.official_names.luo`."""

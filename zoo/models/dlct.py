@@ -14,7 +14,6 @@ from torch.nn import functional as F
 
 from zoo.captioner import Memory, Visual, VisualSpec
 from zoo.conversion import Converter, Tensors
-from zoo.conversion_meshed import DOUBLY_RESIDUAL, HINT, NAMES, SIZES, STACKS, STATES, join_pair_weights
 from zoo.errors import ZooError, check_at_least_1
 from zoo.layers.geometry import (
     PairWeights,
@@ -26,6 +25,7 @@ from zoo.layers.geometry import (
 )
 from zoo.layers.residual import EncoderLayer
 from zoo.models.doubly_residual import DoublyResidualCaptioner, EmbeddedTokens, InnerResidual
+from zoo.official_names.meshed_memory import DOUBLY_RESIDUAL, HINT, NAMES, SIZES, STACKS, STATES, join_pair_weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +226,7 @@ CONVERTER = _DLCTConverter(
     padded=True,
     hint=HINT,
 )
-"""Weights of the authors' code, trained with its faults: see `zoo.conversion_meshed`.
+"""Weights of the authors' code, trained with its faults: see `zoo.official_names.meshed_memory`.
 
 `codes=False` leaves the checkpoint's code of boxes out.
 """

@@ -15,11 +15,11 @@ from torch.nn import functional as F
 
 from zoo.captioner import Memory, Visual, VisualSpec
 from zoo.conversion import Converter, Tensors
-from zoo.conversion_meshed import BRANCHES, HINT, NAMES, STATES
 from zoo.errors import ZooError, check_choice
 from zoo.layers.attention import MultiHeadAttention, SelfAttention, mask_to_bias
 from zoo.layers.residual import DecoderLayer, EncoderLayer
 from zoo.models.doubly_residual import EmbeddedTokens
+from zoo.official_names.meshed_memory import BRANCHES, HINT, NAMES, STATES
 from zoo.registry import default_arguments
 from zoo.stacked import StackedCaptioner
 
@@ -196,7 +196,7 @@ CONVERTER = _GRITConverter(
     padded=True,
     hint=HINT,
 )
-"""Weights of the authors' caption head, trained with the faults of its code: see `zoo.conversion_meshed`.
+"""Weights of the authors' caption head, trained with the faults of its code: see `zoo.official_names.meshed_memory`.
 
 They were trained on regions as the detector gives them, and with a table of positions that is random numbers. Names
 tell the kind of heads.

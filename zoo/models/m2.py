@@ -13,10 +13,10 @@ from torch.nn import functional as F
 
 from zoo.captioner import Memory, Visual, VisualSpec
 from zoo.conversion import Converter
-from zoo.conversion_meshed import BRANCHES, HINT, NAMES, SIZES, STACKS, STATES
 from zoo.errors import check_at_least_1
 from zoo.layers.attention import MultiHeadAttention, SelfAttention, attend, split_heads
 from zoo.layers.residual import DecoderLayer, EncoderLayer
+from zoo.official_names.meshed_memory import BRANCHES, HINT, NAMES, SIZES, STACKS, STATES
 from zoo.stacked import StackedCaptioner
 
 
@@ -162,4 +162,4 @@ CONVERTER = Converter(
     padded=True,
     hint=HINT,
 )
-"""Weights of the authors' code, trained with its faults: see `zoo.conversion_meshed`."""
+"""Weights of the authors' code, trained with its faults: see `zoo.official_names.meshed_memory`."""

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 
 from zoo.captioner import Memory, Visual, VisualSpec
 from zoo.conversion import Converter, Tensors, candidate_last
-from zoo.conversion_luo import HINT, WORD_SIZES, WORDS
 from zoo.errors import check_at_least_1, check_choice
 from zoo.layers.lstm import LSTMCell
 from zoo.layers.pooling import mean_of_valid
+from zoo.official_names.luo import HINT, WORD_SIZES, WORDS
 from zoo.recurrent import RecurrentCaptioner, Rows, init_words_and_vocabulary
 
 
@@ -110,4 +110,4 @@ CONVERTER = _ShowTellConverter(
     where={**WORD_SIZES, "d_embedding": ("embed.weight", 1)},
     hint=HINT,
 )
-"""Weights of `show_tell`, `fc` and `newfc`: see `zoo.conversion_luo`."""
+"""Weights of `show_tell`, `fc` and `newfc`: see `zoo.official_names.luo`."""

@@ -14,11 +14,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.captioner import Captioner, DecodingState, Memory, Visual, VisualSpec
-from zoo.conversion_x_linear import ATTENTION, XLinearConverter, x_linear_sizes
 from zoo.layers.cache import append, for_layers, of_layer, together, widen
 from zoo.layers.embedding import FixedPositions, TokenEmbedding, sinusoids
 from zoo.layers.residual import ResidualLayer
 from zoo.layers.x_linear import ALPHA, Fusion, Seen, XLinearAttention, XLinearDropouts, XLinearEncoder, seen_where
+from zoo.official_names.x_linear import ATTENTION, XLinearConverter, x_linear_sizes
 
 
 class XLinearDecoderLayer(ResidualLayer):
@@ -217,4 +217,4 @@ CONVERTER = XLinearConverter(
     stacks={"n_encoder_layers": "encoder.layers", "n_decoder_layers": "decoder.layers"},
     shared_number=("decoder.embed_tokens.weight", "decoder.generator"),
 )
-"""Weights of the authors' code. Shapes determine everything but `max_len`: see `zoo.conversion_x_linear`."""
+"""Weights of the authors' code. Shapes determine everything but `max_len`: see `zoo.official_names.x_linear`."""

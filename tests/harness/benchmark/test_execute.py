@@ -19,16 +19,16 @@ from harness.benchmark.run import RunTools
 from harness.benchmark.run_reporter import RunReporter
 from harness.config.run import EnsembleRun, RunBase, TrainedRun
 from harness.data.hub import WeightsMissing
-from harness.metrics.contract import METRICS
 from harness.utils.errors import INTERRUPTED, BenchError
 from harness.utils.processes import close_at_end
 from harness.utils.workspace import Workspace, locked
 from results import Outcome, Quantity, SplitResult
+from results.metrics import metric_names
 from results.records import EpochRecord
 from tests.harness.benchmark.small_runs import FixedServices, make_spec, run_config
 
 EPOCH = EpochRecord(0, "xe", "cross_entropy", 0, 1, 0.1, 2.0, 0.5, 1.0, 8.0)
-MEASURED = {metric: Quantity(0.5) for metric in METRICS if metric != "SPICE"}
+MEASURED = {metric: Quantity(0.5) for metric in metric_names() if metric != "SPICE"}
 
 
 def outcome(**scores: Quantity) -> Outcome:

@@ -7,7 +7,7 @@ import pytest
 
 from harness.metrics.bleu import BLEU, bleu
 from harness.metrics.cider import cider_d
-from harness.metrics.contract import METRICS, OVERALL, mean_of
+from harness.metrics.contract import OVERALL, mean_of
 from harness.metrics.evaluator import (
     Evaluator,
     Round,
@@ -20,6 +20,7 @@ from harness.metrics.meteor import METEOR
 from harness.metrics.ngrams import Corpus
 from harness.metrics.rouge import rouge_l
 from harness.metrics.signature import EvaluationSettings
+from results.metrics import metric_names
 from results.statistics.significance import SUMS, bootstrap, pseudo_values
 
 
@@ -103,7 +104,7 @@ def test_an_evaluation_has_influences_of_bleu_and_meteor(coco, evaluator) -> Non
         assert np.mean(list(values.values())) == pytest.approx(found.scores["overall"][metric].value, abs=1e-12)
 
 
-COMPUTED = METRICS[:-1]
+COMPUTED = metric_names()[:-1]
 UNEQUAL = {7: ["a", "b", "c"], 8: ["d", "e"], 9: ["f"]}
 
 

@@ -84,9 +84,10 @@ def test_columns_are_chosen_by_name(shown: Contents) -> None:
     assert "| BLEU-3 |" in heads(markdown(shown, ["all", "place"]))[0]
     # A column may be of one table alone, as the place is, where other runs have one seed.
     assert {"| Model | Place | CIDEr-D |", "| Model | CIDEr-D |"} <= set(heads(markdown(shown, ["Place", "CIDEr-D"])))
-    for columns, told in ((["bleu"], "BLEU-4, BLEU-1"), (["speed"], "speed is no"), ([""], "is no column")):
-        with pytest.raises(StoreError, match=told):
-            latex(shown, columns)
+    refused = {"bleu": "BLEU-4, BLEU-1", "speed": "speed is no", "": "is no column", "spice": "no row has a number"}
+    for column, message in refused.items():
+        with pytest.raises(StoreError, match=message):
+            latex(shown, [column])
 
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs a TeX: Debian's texlive-latex-extra")
