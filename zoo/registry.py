@@ -199,7 +199,7 @@ def _nearest(word: str, words: Iterable[str]) -> str | None:
 
 
 def check_sizes(given: Mapping[str, Any]) -> None:
-    """Refuse sizes with which torch builds no model, nonsense, or one that fills memory.
+    """Validate size arguments.
 
     Names outside `SIZES`, and None, are left to the model.
 

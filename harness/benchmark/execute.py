@@ -66,7 +66,7 @@ from results.store.rescoring import missing_metrics
 LOG_TAIL_LINES = 40
 LOCK, LOG = "lock", "log.txt"
 RERUN_BY = "rerun_by.txt"
-"""In the folder of a run that is trained anew: the job of Slurm that does so, where it is one."""
+"""In the folder of a run while it is retrained: the id of the Slurm job, empty outside Slurm."""
 Ended = Literal["finished", "reused", "failed", "skipped", "busy"]
 _SEEN_WHILE_TRAINING: Final = frozenset(
     {"train_beside", "train_peak_memory_host", "train_peak_memory_device", "train_peak_memory_reserved"}
@@ -137,7 +137,7 @@ def execute_run(key: str, workspace: Workspace, rerun: bool = False, wait: bool 
 
 
 def _is_requeued(folder: Path) -> bool:
-    """Whether this is a job of Slurm that began to train the run anew before it was requeued: it goes on."""
+    """Whether this Slurm job began to retrain the run before it was requeued, and so resumes it."""
     if not int(os.environ.get("SLURM_RESTART_COUNT") or 0) or not (folder / RERUN_BY).is_file():
         return False
     return (folder / RERUN_BY).read_text(encoding="utf-8") == os.environ.get("SLURM_JOB_ID", "")
@@ -268,7 +268,7 @@ def _add_what_is_missing(spec: RunSpec, services: Services) -> str:
 
 
 def _discard_checkpoints_without_epochs(key: str, services: Services) -> None:
-    """Remove checkpoints that are ahead of the stored epochs, which reports need to say how training ended."""
+    """Remove checkpoints that are ahead of the stored epochs: reports need all epochs to say how training ended."""
     folder = services.workspace.run_folder(key)
     if (checkpoint := last_checkpoint(folder / CHECKPOINTS)) is None:
         return
@@ -362,7 +362,7 @@ def execute_planned(keys: Sequence[str] | None, services: Services) -> dict[str,
 
 
 def _execute_or_fail(key: str, services: Services, wait: bool) -> Ended:
-    """Execute a planned run; an error before the run itself becomes its row too, so that the others go on."""
+    """Execute a planned run; an error before the run itself is stored as its failure, and the others go on."""
     try:
         return execute_run(key, services.workspace, wait=wait)
     except Exception as error:

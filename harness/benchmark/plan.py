@@ -186,10 +186,7 @@ def plan(
 def choose_jobs(
     executor: Executor, specs: Sequence[RunSpec], context: RunContext, finished: Collection[str] = ()
 ) -> list[RunSpec]:
-    """The runs with how many of them are executed at a time; those that are `finished` take no place.
-
-    Afterwards the executor can be given calls.
-    """
+    """Set how many runs execute at a time, and prepare the executor; `finished` runs need no slot."""
     configs = [config_of(spec) for spec in specs if spec.key not in finished and spec.kind != "ensemble"]
     devices = context.compute.settings.devices
     count = sum(config.kind != "reference" for config in configs)

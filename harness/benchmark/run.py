@@ -55,7 +55,7 @@ class RunTools:
     """What a run is executed with, besides its configuration and its data.
 
     Attributes:
-        folder: what the run leaves on disk, and the weights of a model that is there already.
+        folder: where the run writes; of a stored run, the folder with its weights.
         store: the results of the workspace, with the members of ensembles.
         on_epoch: called with each epoch of training.
         on_step: called with the loss of each step.

@@ -48,9 +48,9 @@ def train_model(
 ) -> TrainState:
     """Train `model` through the schedule; it holds the best weights afterwards. Checkpoints lie in `folder`.
 
-    A training that has no checkpoint yet begins with those of the finished stages that are its own first ones.
+    Without a checkpoint, training starts from the longest prefix of its stages in `stage_cache`.
     """
-    # The stages, without those whose objective trains a part that the model has not; epochs are numbered with them.
+    # Leave out stages that train a part which the model lacks; epochs keep the preset's numbers of stages.
     all_stages = context.preset.schedule.stages
     schedule = stages_for(model, context.preset.schedule)
     numbers = [number for number, stage in enumerate(all_stages) if stage in schedule.stages]
@@ -160,11 +160,11 @@ class TrainingTask:
 
 
 class StageLoader:
-    """The data, objective and validation of each stage, on one rank of a training.
+    """Makes the data, objective and validation of each stage, on one rank of a training.
 
     Args:
         cache_features: extracts the features of the model's own backbone as it stands, and gives their folder.
-        validate: the score of a stage on what is seen of the images; called, as `cache_features`, on rank 0 alone.
+        validate: gives a stage's score on these features or pixels; like `cache_features`, called on rank 0 only.
     """
 
     def __init__(

@@ -51,14 +51,14 @@ def _text(kind: str, name: str) -> str:
 
 
 def _content(kind: str, name: str) -> dict[str, Any]:
-    """The settings of a file that ships; one that `extends` another has those of the other where it says nothing."""
+    """The settings of a shipped file, with those that it inherits by `extends`."""
     content: dict[str, Any] = load_shipped(_text(kind, name))
     base = content.pop("extends", None)
     return content if base is None else _extended(_content(kind, base), content)
 
 
 def _extended(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings with changes; null takes a setting away, and a stage changes the one of its name."""
+    """Settings with changes; null removes a setting, and a stage overrides the stage of its name."""
     settings = dict(base)
     for name, value in changes.items():
         if value is None:
@@ -126,7 +126,7 @@ def load_preset(name: str, overrides: tuple[str, ...] = (), changes: Mapping[str
 
 
 def check_recipe(preset: Preset, model: str) -> None:
-    """As `Preset.check_model`, with the presets that are recipes for the model in the hint."""
+    """As `Preset.check_model`; the hint names the presets that cover the model."""
     try:
         preset.check_model(model)
     except BenchError as error:

@@ -82,10 +82,10 @@ class StageCache:
     def begin(
         self, stages: Sequence[Stage], run_folder: Path, on_epoch: Callable[[EpochRecord], None], reporter: Reporter
     ) -> None:
-        """Let a training that has no checkpoint yet begin with the longest beginning of its stages that is kept.
+        """Start a training that has no checkpoint from the longest kept prefix of its stages.
 
-        The epochs of that beginning are recorded for this run too, with the time that they took; `BEGINNING` in the
-        folder of the run says whose they are.
+        The epochs of the prefix are recorded for this run too, with the time that they took; `BEGINNING` in the run's
+        folder names the run that trained them.
         """
         if not self.may_reuse or last_checkpoint(run_folder / CHECKPOINTS) is not None:
             return

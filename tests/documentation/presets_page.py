@@ -14,8 +14,8 @@ _HEAD = """\
 # Presets and schedules
 
 A preset is a YAML file of `harness/config/presets/`: sizes, vocabulary, decoding, and the name of a schedule of
-`harness/config/schedules/`, which has the stages of training. One that `extends` another has those settings of the
-other that it does not name; null takes a setting away, and a stage changes the one of its name. So a preset for
+`harness/config/schedules/`, which has the stages of training. `extends: NAME` inherits every setting that
+the file does not give itself; null removes a setting, and a stage overrides the stage of its name. A preset for
 self-critical training is three lines:
 
 ```yaml
@@ -23,7 +23,7 @@ self-critical training is three lines:
 
 `bench schedules NAME` prints all settings of one, and `bench run --preset NAME --set KEY=VALUE` changes some.
 
-These tables are made of the files by `python -m tests.documentation.presets_page`.
+The tables below are generated from the files by `python -m tests.documentation.presets_page`.
 """
 
 

@@ -1,1 +1,1 @@
-"""Names of tensors that released code of several architectures shares; each has a `CONVERTER` of its own."""
+"""Tensor names that the released code of several architectures shares; each model file has its own `CONVERTER`."""
