@@ -34,7 +34,7 @@ Finished runs of the same revision are re-used. `bench regress` shows most chang
 
 _ROOT = Path(harness.__file__).resolve().parent.parent
 _HARNESS, _ZOO = Path(harness.__file__).resolve().parent, Path(zoo.__file__).resolve().parent
-_NOT_MODELS = {"zoo", "zoo.registry", "zoo.card", "zoo.kinds", "zoo.errors", "zoo.conversion"}
+_NOT_MODELS = {"zoo", "zoo.registry", "zoo.card", "zoo.kinds", "zoo.errors", "zoo.converter"}
 """Describe models and report faults: they belong to the harness's sources, not to each model's."""
 _LENGTH = 8
 

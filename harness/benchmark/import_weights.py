@@ -23,7 +23,7 @@ from results.files import LIMIT_VARIABLE, limit_bytes
 from zoo import model_card
 from zoo.card import ReleasedWeights
 from zoo.checkpoints import read_checkpoint, read_vocabulary
-from zoo.conversion import converter_of, convertible_families, from_official, read_sizes
+from zoo.converter import converter_of, convertible_families, from_official, read_sizes
 from zoo.errors import ZooError
 from zoo.registry import registered_cards
 
@@ -58,7 +58,7 @@ def import_weights(
         known = sorted(card.name for card in cards.values() if card.released is not None)
         raise BenchError(
             f"no released weights of {name!r} can be made a run",
-            f"choose one of: {', '.join(known)}; zoo.conversion.from_official reads those of "
+            f"choose one of: {', '.join(known)}; zoo.converter.from_official reads those of "
             f"{', '.join(convertible_families())}",
         )
     for file, what in ((checkpoint, "the checkpoint"), (vocabulary, "the vocabulary")):

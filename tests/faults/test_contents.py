@@ -29,7 +29,7 @@ from harness.utils.errors import BenchError
 from results.errors import StoreError
 from tests.harness.conftest import bench
 from zoo.checkpoints import read_checkpoint
-from zoo.conversion import read_sizes
+from zoo.converter import read_sizes
 from zoo.errors import ZooError
 
 REFERENCES = {"images": [{"id": 1}], "annotations": [{"image_id": 1, "caption": "a red ball"}]}

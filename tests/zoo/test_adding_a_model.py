@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.captioner import Memory, Visual, VisualSpec
-from zoo.conversion import Converter
+from zoo.converter import Converter
 from zoo.layers.lstm import LSTMCell
 from zoo.layers.pooling import mean_of_valid
 from zoo.recurrent import RecurrentCaptioner, Rows
@@ -95,7 +95,7 @@ from harness.key import model_files
 from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
 from pathlib import Path
-from zoo.conversion import converter_of, convertible_families, from_official
+from zoo.converter import converter_of, convertible_families, from_official
 from zoo.laws import check_laws
 
 model = zoo.create_model("mean_lstm", vocab_size=9, visual_dim=6, d_model=8).double().eval()

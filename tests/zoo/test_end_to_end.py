@@ -5,7 +5,7 @@ import timm
 import torch
 
 import zoo
-from zoo.conversion import from_official
+from zoo.converter import from_official
 from zoo.models.end_to_end import EndToEnd, grid_tokens
 
 NAME = "expansionnet_v2/end-to-end"

@@ -8,7 +8,7 @@ import torch
 import zoo
 from tests.zoo.test_laws import CHANNELS, IMAGES, VOCAB, close, look, stepped, tiny, words
 from tests.zoo.test_parity import CASES, levels, load
-from zoo.conversion import from_official
+from zoo.converter import from_official
 from zoo.decoding import Ensemble
 from zoo.models.adaptive_attention import SentinelAttention
 

@@ -18,7 +18,7 @@ from harness.training.self_critical import mean_of_all, self_critical_loss
 from tests.zoo.conftest import Official
 from tests.zoo.test_laws import close
 from zoo.captioner import Captioner, Memory
-from zoo.conversion import converter_of, from_official
+from zoo.converter import converter_of, from_official
 from zoo.decoding import beam_search, greedy
 from zoo.layers.geometry import grid_cells
 

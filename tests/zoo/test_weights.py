@@ -13,7 +13,7 @@ from tests.zoo.test_laws import close
 from tests.zoo.test_parity import regions, windows
 from zoo import ZooError
 from zoo.checkpoints import read_checkpoint, read_vocabulary
-from zoo.conversion import UNKNOWN, converter_of, convertible_families, from_official
+from zoo.converter import UNKNOWN, converter_of, convertible_families, from_official
 
 PAD, BOS, EOS, UNK = range(4)
 SHARED = ["puret", "x_lan", "x_transformer"]

@@ -13,13 +13,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.captioner import Memory, Visual, VisualSpec
-from zoo.conversion import Converter
+from zoo.converter import Converter
 from zoo.errors import check_choice
 from zoo.fast.looped import Looped, LoopedLinear, SharedMatrix
 from zoo.layers.lstm import LSTMCell
 from zoo.layers.pooling import mean_of_valid
-from zoo.official_names.luo import ATTENTION, ATTENTION_SIZES, HINT, WORDS
 from zoo.recurrent import RecurrentCaptioner, Rows, project_words
+from zoo.shared_official_names.luo_lstm import ATTENTION, ATTENTION_SIZES, HINT, WORDS
 
 
 class SentinelAttention(Looped):
@@ -165,4 +165,4 @@ CONVERTER = Converter(
     where=ATTENTION_SIZES,
     hint=HINT,
 )
-"""Weights of `adaatt`: see `zoo.official_names.luo`."""
+"""Weights of `adaatt`: see `zoo.shared_official_names.luo_lstm`."""

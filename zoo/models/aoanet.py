@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.captioner import Memory, Visual, VisualSpec
-from zoo.conversion import Converter, Tensors, lstm_names, zoo_lstm
+from zoo.converter import Converter, Tensors, lstm_names, zoo_lstm
 from zoo.fast.annotated_norm import EPSILON
 from zoo.fast.aoanet import AoAScan
 from zoo.layers.annotated_norm import AnnotatedNorm

@@ -12,13 +12,13 @@ from typing import Any, Literal
 from torch import Tensor, nn
 
 from zoo.captioner import Memory, Visual, VisualSpec
-from zoo.conversion import Converter
+from zoo.converter import Converter
 from zoo.errors import check_choice
 from zoo.fast.looped import LoopedLinear
 from zoo.layers.additive_attention import AdditiveAttention
 from zoo.layers.lstm import LSTMCell
-from zoo.official_names.luo import ATTENTION, ATTENTION_SIZES, HINT, WORDS
 from zoo.recurrent import RecurrentCaptioner, Rows, init_words_and_vocabulary
+from zoo.shared_official_names.luo_lstm import ATTENTION, ATTENTION_SIZES, HINT, WORDS
 
 
 class Att2in(RecurrentCaptioner):
@@ -103,4 +103,4 @@ CONVERTER = _Att2inConverter(
     where=ATTENTION_SIZES,
     hint=HINT,
 )
-"""Weights of `att2in`, `att2in2` and `att2all2`: see `zoo.official_names.luo`."""
+"""Weights of `att2in`, `att2in2` and `att2all2`: see `zoo.shared_official_names.luo_lstm`."""

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.captioner import Memory, Visual, VisualSpec
-from zoo.conversion import Converter, Tensors
+from zoo.converter import Converter, Tensors
 from zoo.errors import ZooError, check_at_least_1
 from zoo.layers.geometry import (
     PairWeights,
@@ -25,7 +25,15 @@ from zoo.layers.geometry import (
 )
 from zoo.layers.residual import EncoderLayer
 from zoo.models.doubly_residual import DoublyResidualCaptioner, EmbeddedTokens, InnerResidual
-from zoo.official_names.meshed_memory import DOUBLY_RESIDUAL, HINT, NAMES, SIZES, STACKS, STATES, join_pair_weights
+from zoo.shared_official_names.meshed_memory import (
+    DOUBLY_RESIDUAL,
+    HINT,
+    NAMES,
+    SIZES,
+    STACKS,
+    STATES,
+    join_pair_weights,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +234,7 @@ CONVERTER = _DLCTConverter(
     padded=True,
     hint=HINT,
 )
-"""Weights of the authors' code, trained with its faults: see `zoo.official_names.meshed_memory`.
+"""Weights of the authors' code, trained with its faults: see `zoo.shared_official_names.meshed_memory`.
 
 `codes=False` leaves the checkpoint's code of boxes out.
 """

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from zoo.captioner import Memory, Visual, VisualSpec
-from zoo.conversion import Converter
+from zoo.converter import Converter
 from zoo.errors import check_at_least_1, check_choice
 from zoo.fast.looped import full_precision
 from zoo.layers.attention import MultiHeadAttention, SelfAttention

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.captioner import Memory, Visual, VisualSpec
-from zoo.conversion import Converter, Tensors, lstm_names, zoo_attention_lstm, zoo_lstm
+from zoo.converter import Converter, Tensors, lstm_names, zoo_attention_lstm, zoo_lstm
 from zoo.errors import ZooError, check_choice
 from zoo.fast.looped import Looped, LoopedLinear, SharedMatrix
 from zoo.layers.lstm import STATES, LSTMCell, two_lstms

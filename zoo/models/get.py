@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.captioner import Memory, Visual, VisualSpec
-from zoo.conversion import Converter, Tensors, candidate_last
+from zoo.converter import Converter, Tensors, candidate_last
 from zoo.layers.attention import MultiHeadAttention, SelfAttention
 from zoo.layers.lstm import LSTMCell
 from zoo.layers.residual import EncoderLayer
 from zoo.models.doubly_residual import DoublyResidualCaptioner, EmbeddedTokens, InnerResidual
-from zoo.official_names.meshed_memory import DOUBLY_RESIDUAL, HINT, NAMES, SIZES, STACKS, STATES
+from zoo.shared_official_names.meshed_memory import DOUBLY_RESIDUAL, HINT, NAMES, SIZES, STACKS, STATES
 
 
 class GlobalEnhancedTransformer(DoublyResidualCaptioner):
@@ -109,4 +109,4 @@ CONVERTER = _GETConverter(
     padded=True,
     hint=HINT,
 )
-"""Weights of the released code, trained with its faults: see `zoo.official_names.meshed_memory`."""
+"""Weights of the released code, trained with its faults: see `zoo.shared_official_names.meshed_memory`."""

@@ -14,13 +14,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.captioner import Memory, Visual, VisualSpec
-from zoo.conversion import Converter, Tensors
+from zoo.converter import Converter, Tensors
 from zoo.errors import ZooError, check_choice
 from zoo.layers.attention import MultiHeadAttention, SelfAttention, mask_to_bias
 from zoo.layers.residual import DecoderLayer, EncoderLayer
 from zoo.models.doubly_residual import EmbeddedTokens
-from zoo.official_names.meshed_memory import BRANCHES, HINT, NAMES, STATES
 from zoo.registry import default_arguments
+from zoo.shared_official_names.meshed_memory import BRANCHES, HINT, NAMES, STATES
 from zoo.stacked import StackedCaptioner
 
 
@@ -196,7 +196,8 @@ CONVERTER = _GRITConverter(
     padded=True,
     hint=HINT,
 )
-"""Weights of the authors' caption head, trained with the faults of its code: see `zoo.official_names.meshed_memory`.
+"""Weights of the authors' caption head, trained with the faults of its code (see
+`zoo.shared_official_names.meshed_memory`).
 
 They were trained on regions as the detector gives them, and with a table of positions that is random numbers. Names
 tell the kind of heads.

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.captioner import Memory, Visual, VisualSpec
-from zoo.conversion import Converter
+from zoo.converter import Converter
 from zoo.errors import check_at_least_1
 from zoo.layers.attention import MultiHeadAttention, SelfAttention, attend, split_heads
 from zoo.layers.residual import DecoderLayer, EncoderLayer
-from zoo.official_names.meshed_memory import BRANCHES, HINT, NAMES, SIZES, STACKS, STATES
+from zoo.shared_official_names.meshed_memory import BRANCHES, HINT, NAMES, SIZES, STACKS, STATES
 from zoo.stacked import StackedCaptioner
 
 
@@ -162,4 +162,4 @@ CONVERTER = Converter(
     padded=True,
     hint=HINT,
 )
-"""Weights of the authors' code, trained with its faults: see `zoo.official_names.meshed_memory`."""
+"""Weights of the authors' code, trained with its faults: see `zoo.shared_official_names.meshed_memory`."""

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo.captioner import DecodingState, Memory, Visual, VisualSpec
-from zoo.conversion import Converter, Tensors
+from zoo.converter import Converter, Tensors
 from zoo.errors import ZooError, check_choice
 from zoo.layers.attention import MultiHeadAttention, SelfAttention
 from zoo.layers.pooling import mean_of_valid

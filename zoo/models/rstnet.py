@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.captioner import DecodingState, Memory, Visual, VisualSpec
-from zoo.conversion import Converter, Tensors, count_layers
+from zoo.converter import Converter, Tensors, count_layers
 from zoo.errors import ZooError
 from zoo.layers.attention import SelfAttention
 from zoo.layers.cache import Cache
@@ -23,7 +23,15 @@ from zoo.layers.embedding import FixedPositions, sinusoids
 from zoo.layers.geometry import PairWeights, PlacedCrossAttention, RelationAttention, corner_code, whole_where_padded
 from zoo.layers.residual import DecoderLayer, EncoderLayer, ResidualLayer
 from zoo.models.doubly_residual import DoublyResidualCaptioner, EmbeddedTokens, InnerResidual, word_mixer
-from zoo.official_names.meshed_memory import DOUBLY_RESIDUAL, HINT, NAMES, SIZES, STACKS, STATES, join_pair_weights
+from zoo.shared_official_names.meshed_memory import (
+    DOUBLY_RESIDUAL,
+    HINT,
+    NAMES,
+    SIZES,
+    STACKS,
+    STATES,
+    join_pair_weights,
+)
 
 
 class BertWords(nn.Module):
@@ -267,7 +275,7 @@ CONVERTER = _RSTNetConverter(
     padded=True,
     hint=HINT,
 )
-"""Weights of the authors' code, trained with its faults: see `zoo.official_names.meshed_memory`.
+"""Weights of the authors' code, trained with its faults: see `zoo.shared_official_names.meshed_memory`.
 
 Shapes do not determine the heads of BERT; `leak=False` trains as words are decoded.
 """

@@ -12,12 +12,12 @@ from typing import Any, Literal
 from torch import Tensor, nn
 
 from zoo.captioner import Memory, Visual, VisualSpec
-from zoo.conversion import Converter, Tensors, candidate_last
+from zoo.converter import Converter, Tensors, candidate_last
 from zoo.errors import check_at_least_1, check_choice
 from zoo.layers.lstm import LSTMCell
 from zoo.layers.pooling import mean_of_valid
-from zoo.official_names.luo import HINT, WORD_SIZES, WORDS
 from zoo.recurrent import RecurrentCaptioner, Rows, init_words_and_vocabulary
+from zoo.shared_official_names.luo_lstm import HINT, WORD_SIZES, WORDS
 
 
 class ShowTell(RecurrentCaptioner):
@@ -110,4 +110,4 @@ CONVERTER = _ShowTellConverter(
     where={**WORD_SIZES, "d_embedding": ("embed.weight", 1)},
     hint=HINT,
 )
-"""Weights of `show_tell`, `fc` and `newfc`: see `zoo.official_names.luo`."""
+"""Weights of `show_tell`, `fc` and `newfc`: see `zoo.shared_official_names.luo_lstm`."""

@@ -13,7 +13,7 @@ trained with it assume that geometry, so there is no converter.
 from torch import Tensor, nn
 
 from zoo.captioner import Memory, Visual, VisualSpec
-from zoo.conversion import Converter
+from zoo.converter import Converter
 from zoo.errors import ZooError
 from zoo.layers.annotated_norm import AnnotatedNorm
 from zoo.layers.attention import MultiHeadAttention, SelfAttention

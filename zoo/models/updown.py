@@ -14,14 +14,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.captioner import Memory, Visual, VisualSpec
-from zoo.conversion import Converter, Tensors, lstm_names, zoo_attention_lstm, zoo_lstm
+from zoo.converter import Converter, Tensors, lstm_names, zoo_attention_lstm, zoo_lstm
 from zoo.errors import check_choice
 from zoo.fast.updown import UpDownScan
 from zoo.layers.additive_attention import AdditiveAttention
 from zoo.layers.lstm import LSTMCell
 from zoo.layers.pooling import mean_of_valid
-from zoo.official_names.luo import ATTENTION, ATTENTION_SIZES, HINT, WORDS
 from zoo.recurrent import RecurrentCaptioner, Rows
+from zoo.shared_official_names.luo_lstm import ATTENTION, ATTENTION_SIZES, HINT, WORDS
 
 
 class UpDown(RecurrentCaptioner):
@@ -124,4 +124,4 @@ CONVERTER = _UpDownConverter(
     needed=lstm_names("core.att_lstm", "core.lang_lstm"),
     hint=HINT,
 )
-"""Weights of `updown`: see `zoo.official_names.luo`."""
+"""Weights of `updown`: see `zoo.shared_official_names.luo_lstm`."""

@@ -11,13 +11,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.captioner import Memory, Visual, VisualSpec
-from zoo.conversion import Tensors, lstm_names, zoo_lstm
+from zoo.converter import Tensors, lstm_names, zoo_lstm
 from zoo.errors import check_at_least_1
 from zoo.fast.looped import LoopedLinear
 from zoo.layers.lstm import LSTMCell
 from zoo.layers.x_linear import ALPHA, XLinearAttention, XLinearDropouts, XLinearEncoder, seen_where
-from zoo.official_names.x_linear import ATTENTION, XLinearConverter, x_linear_sizes
 from zoo.recurrent import RecurrentCaptioner, Rows
+from zoo.shared_official_names.x_linear import ATTENTION, XLinearConverter, x_linear_sizes
 
 
 class XLAN(RecurrentCaptioner):
@@ -133,4 +133,4 @@ CONVERTER = _XLANConverter(
     needed=lstm_names(_LSTM),
     shared_number=("word_embed.0.weight", "logit"),
 )
-"""Weights of the authors' code. Shapes determine everything but `max_len`: see `zoo.official_names.x_linear`."""
+"""Weights of the authors' code. Shapes determine everything but `max_len`: see `zoo.shared_official_names.x_linear`."""

@@ -18,7 +18,7 @@ from zoo.layers.cache import append, for_layers, of_layer, together, widen
 from zoo.layers.embedding import FixedPositions, TokenEmbedding, sinusoids
 from zoo.layers.residual import ResidualLayer
 from zoo.layers.x_linear import ALPHA, Fusion, Seen, XLinearAttention, XLinearDropouts, XLinearEncoder, seen_where
-from zoo.official_names.x_linear import ATTENTION, XLinearConverter, x_linear_sizes
+from zoo.shared_official_names.x_linear import ATTENTION, XLinearConverter, x_linear_sizes
 
 
 class XLinearDecoderLayer(ResidualLayer):
@@ -217,4 +217,4 @@ CONVERTER = XLinearConverter(
     stacks={"n_encoder_layers": "encoder.layers", "n_decoder_layers": "decoder.layers"},
     shared_number=("decoder.embed_tokens.weight", "decoder.generator"),
 )
-"""Weights of the authors' code. Shapes determine everything but `max_len`: see `zoo.official_names.x_linear`."""
+"""Weights of the authors' code. Shapes determine everything but `max_len`: see `zoo.shared_official_names.x_linear`."""

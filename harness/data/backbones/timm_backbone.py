@@ -20,7 +20,7 @@ from harness.utils.errors import BenchError
 from harness.utils.files import require_file, shortened
 from harness.utils.precision import autocast
 from zoo.checkpoints import read_checkpoint
-from zoo.conversion import timm_swin, without_prefix
+from zoo.converter import timm_swin, without_prefix
 from zoo.errors import first_line
 from zoo.safety import refuse_unsafe_backbone
 

@@ -22,7 +22,7 @@ from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
 from tests.harness.conftest import DrawScenes, bench, bench_ok, failures_in, groups_in
 from zoo import Visual, ZooError, model_card
-from zoo.conversion import from_official
+from zoo.converter import from_official
 from zoo.decoding import beam_search
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "zoo"

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from zoo.conversion import Tensors
+from zoo.converter import Tensors
 
 NAMES = (
     (r"^decoder\.fc\b", "vocabulary"),
@@ -24,7 +24,7 @@ NAMES = (
     (r"\bfc1\b", "inner"),
     (r"\bfc2\b", "outer"),
 )
-"""Names that all of them have; see `zoo.conversion.Converter.parts`."""
+"""Names that all of them have; see `zoo.converter.Converter.parts`."""
 BRANCHES = (
     (r"\b(?:self_att|mhatt)\b", "mixer"),
     (r"\benc_att\b", "cross"),

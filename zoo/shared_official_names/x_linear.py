@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from zoo.conversion import Converter, Place, Tensors
+from zoo.converter import Converter, Place, Tensors
 
 ATTENTION = (
     (r"\bin_proj_(q|v1)\b", "query"),
@@ -20,7 +20,7 @@ ATTENTION = (
     (r"\battn_net\.attention_last\b", "spatial"),
     (r"\battn_net\.attention_last2\b", "channel"),
 )
-"""Names of an X-linear attention; see `zoo.conversion.Converter.parts`."""
+"""Names of an X-linear attention; see `zoo.converter.Converter.parts`."""
 _AFTER = {"in_proj_q": "in_proj_v1", "in_proj_k": "in_proj_v2"}
 _FIRST, _SECOND = (re.compile(rf"\b({'|'.join(names)})\b") for names in (_AFTER.keys(), _AFTER.values()))
 

@@ -1,1 +1,0 @@
-"""Tensor names that the released code of several architectures shares; each model file has its own `CONVERTER`."""
