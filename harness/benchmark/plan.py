@@ -141,7 +141,8 @@ def check_rows(benchmark: Benchmark, models: Sequence[RequestedModel], reporter:
             names += " ..."
         raise BenchError(
             f"{names}: {dataset.name} has references alone, and no captions to train on",
-            f"choose human, {CAPTIONS}FILE and hf:NAME with --models; or give Karpathy's file of the data set",
+            f"choose human, {CAPTIONS}FILE and hf:NAME with --models; or make a data set to train on: "
+            f"{dataset.conversion or 'see bench data convert --help'}",
         )
     trains = any(word not in REFERENCE_ROWS for word in trained)
     check_captions(dataset, benchmark.preset, trains=trains, reporter=reporter)

@@ -56,6 +56,9 @@ bench data convert captions.csv --images photos/ --split-by hash:80/10/10 \
 bench data convert hub_folder/ --caption-column prompt \
     --out hub_folder/dataset.json
 """,
+    "formats": """
+bench data formats
+""",
     "nocaps": r"""
 bench data nocaps dataset_coco.json nocaps_val_4500_captions.json \
     --out dataset_coco_nocaps.json
@@ -185,7 +188,7 @@ def verify(
     place = Workspace(workspace)
     place.create()
     with doing(f"Reading {data}"):
-        dataset = open_dataset(data, cache_dir=place.cache, images=images)
+        dataset = open_dataset(data, cache_dir=place.cache, images=images, may_be_references=False)
     chosen = region_config(regions)
     related = graph_config(graphs, chosen)
     if chosen is None or needs_backbone(chosen.source) or has_pictures(dataset):
@@ -252,8 +255,7 @@ def convert(
         list[Path],
         typer.Argument(
             metavar="SOURCE...",
-            help="COCO's captions_*.json, R2Gen's annotation.json, a CSV of file and caption or a folder with one, "
-            "or one with metadata.jsonl.",
+            help="Captions in any form that bench data formats lists, or a folder with them; COCO's may be several.",
         ),
     ],
     out: Annotated[Path, Out(help="The annotation file to write.")],
@@ -274,22 +276,29 @@ def convert(
         str | None, typer.Option(help="The column, or key in metadata.jsonl, of the captions.")
     ] = None,
     skip_bad_images: options.SkipBadImagesOption = False,
+    format_name: Annotated[
+        str | None, typer.Option("--format", help="The format, if the content does not tell it: bench data formats.")
+    ] = None,
 ) -> None:
     """Write data of one's own in Karpathy's format: every picture looked for, every caption checked, and split.
 
-    Missing pictures, those that are given twice, and empty captions are named. Boxes become corners. docs/own_data.md
-    has the formats.
+    Missing pictures, those that are given twice, and empty captions are named. Boxes become corners. bench data formats
+    lists what is read.
     """
-    from harness.data.convert import LEAST_VALIDATED, read_source, source_files, working_rule
+    from harness.data.convert import LEAST_VALIDATED, describe, read_source, source_files, working_rule
     from harness.data.convert import convert as convert_source
+    from harness.data.formats.annotations import ReadOptions
 
     check_out(out, force=force, inputs=[*source_files(source), *(instances or ())])
-    columns = {"file_column": file_column, "caption_column": caption_column}
+    options_of_file = ReadOptions(file_column, caption_column)
     with doing(f"Reading {source[0]}"):
-        found, folder = read_source(source, instances=instances or (), images=images, **columns)
+        annotations, title, folder = read_source(
+            source, instances=instances or (), images=images, options=options_of_file, format_name=format_name
+        )
+    echo(describe(annotations, title), err=True)
     name = out.name.partition(".")[0].removeprefix("dataset").lstrip("_-") or folder.absolute().name
-    with doing(f"Looking for {len(found.pictures):,} pictures"):
-        content, notes = convert_source(found, folder, name=name, rule=split_by, leave_out=skip_bad_images)
+    with doing(f"Looking for {len(annotations.images):,} pictures"):
+        content, notes = convert_source(annotations, folder, name=name, rule=split_by, leave_out=skip_bad_images)
     deliver(json.dumps(content), out)
     for left in content["left_out"]:
         warn(f"left out: {left}", f'{out} names it under "left_out"')
@@ -317,6 +326,15 @@ def convert(
         _say_next(where, out, people=several)
     else:
         echo(f"next: bench data verify {shlex.join([str(out), *where])}")
+
+
+def formats() -> None:
+    """List the formats of annotations that are read: their names, what they are of, and an entry of each."""
+    from harness.data.formats.registry import ANNOTATION_FORMATS
+
+    for one in ANNOTATION_FORMATS:
+        echo(f"{one.name:<15} {one.title}\n{'':15} {one.example}")
+    echo("\nNext: bench data convert FILE --images DIR --out dataset.json, or bench evaluate with --references FILE.")
 
 
 def nocaps(
@@ -393,6 +411,7 @@ COMMANDS = {
     "download": download,
     "verify": verify,
     "convert": convert,
+    "formats": formats,
     "nocaps": nocaps,
     "features": features,
 }

@@ -90,13 +90,13 @@ def chosen_features(experiment: Experiment, preset: Preset) -> FeatureConfig:
         own = {name: getattr(features, name) for name in given}
         features = _with_regions_of_graphs(preset.features.model_copy(update=own), data.annotations)
     else:
-        check_dataset(data.annotations, data.images)
+        without_features = all(map(needs_no_features, experiment.models))
+        check_dataset(data.annotations, data.images, trains=not without_features)
         features = features or FeatureConfig()
         features = _with_regions_of_graphs(features, data.annotations)
         from_pictures = features.regions is None or needs_backbone(features.regions.source)
         if from_pictures:
             preset.check_backbone(features.backbone)
-        without_features = all(map(needs_no_features, experiment.models))
         if "backbone" not in given and not without_features and data.annotations != SCENES and from_pictures:
             raise BenchError(
                 f"--data {data.annotations} needs a backbone to extract features with",

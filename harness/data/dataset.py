@@ -56,7 +56,8 @@ class Dataset:
     `faults` has, by image id, what is wrong with annotations that cannot be used. Their samples stay in the data set,
     so that splits have their nominal sizes; readers of images or captions skip or refuse them. `sizes` are (width,
     height) of the images that boxes refer to, where the annotations have it. `labels` are ids as the file has them,
-    where these are texts, and `notes` say what of the file was left out.
+    where these are texts, and `notes` say what of the file was left out. `conversion` is the
+    command that makes a data set to train on of annotations in another format.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Dataset:
     sizes: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     labels: Mapping[int, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    conversion: str = ""
 
     @property
     def is_references(self) -> bool:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from harness.data.dataset import Dataset, Sample
-from harness.data.formats.references import image_ids, is_image_id
+from harness.data.formats.ids import image_ids, is_image_id
 from harness.data.scenes.dataset import annotations_of, compose_scenes, config_of
 from harness.data.scenes.drawing import OBJECT_COLOURS, SHAPES, TEXTURES
 from harness.data.scenes.language import PLURALS, colour_words, nouns, size_words

@@ -1,7 +1,8 @@
-"""Read COCO, Flickr8k and Flickr30k in the JSON of Karpathy and Fei-Fei (CVPR 2015), with an image folder.
+"""Read data sets in the JSON of Karpathy and Fei-Fei (CVPR 2015), with an image folder.
 
-COCO's own annotations, which name no splits, are references alone: one split, to score captions against. The lists of
-images that evaluation servers publish are one split too, without captions.
+Annotations of another format are references alone: their test split, or all where they name none, to score captions
+against; `bench data convert` makes a data set of them. The lists of images that evaluation servers publish are one
+split too, without captions.
 
 `{"dataset": NAME, "images": [{"filename", "filepath"?, "cocoid"? or "imgid", "split", "sentences": [{"raw"}]}]}`, and
 optional keys of an image: "domain" (as nocaps has), "boxes" (x1, y1, x2, y2 in pixels), "width" and "height". Faults
@@ -21,45 +22,37 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 from harness.data.dataset import Box, Dataset, Sample, fingerprint, told_size
-from harness.data.formats.references import (
-    entries_by_split,
-    id_key,
-    image_ids,
-    images_of,
-    named,
-    references_of,
-    sanitise_caption,
-    sentences_of,
-)
-from harness.data.formats.table import ENDINGS, METADATA
+from harness.data.formats.annotations import SPLIT_NAMES
+from harness.data.formats.content import Content, read_content
+from harness.data.formats.ids import image_ids, named
+from harness.data.formats.karpathy_json import id_key, images_of, sentences_of
+from harness.data.formats.references import references_from, sanitise_caption
+from harness.data.formats.registry import ANNOTATION_FORMATS, annotations_of, find_format, single_file
 from harness.data.sources import load_sources
 from harness.utils.errors import BenchError
 from harness.utils.files import require_file
 from harness.utils.json_io import read_json
 
-_AS_TABLE = (
-    "write a CSV with the columns file, caption and split, then: bench data convert FILE.csv --images FOLDER "
-    "--out dataset.json"
-)
-SPLITS = {"train": "train", "restval": "train", "val": "val", "test": "test", "nocaps": "nocaps"}
-SPLITS |= {"training": "train", "valid": "val", "validation": "val", "dev": "val"}
+SPLITS = {**SPLIT_NAMES, "restval": "train", "nocaps": "nocaps"}
 
 
-def read_karpathy(location: Path, *, images: Path | None = None, name: str | None = None) -> Dataset:
+def read_karpathy(
+    location: Path, *, images: Path | None = None, name: str | None = None, may_be_references: bool = True
+) -> Dataset:
     """Read a data set from an annotation file, or a folder that holds one dataset*.json or .json.gz.
 
     The image folder is by default "images" beside the annotations, or else their own folder. Within it, the image's
-    "filepath" is tried first. BenchError where it does not exist or has another format, an id is missing or used twice,
-    or a split is unknown.
+    "filepath" is tried first. BenchError where it does not exist or is in no known format, an id is missing or used
+    twice, or a split is unknown; without `may_be_references` also where it is in another format than COCO's.
     """
     file = annotation_file(location)
-    refuse_tables(file, images)
-    content = read_json(file)
-    if isinstance(content, dict) and "annotations" in content:
-        return _references_alone(file, content, _picture_folder(file, images))
-    content = _of_server(content)
-    if images_of(content) is None and _is_convertible(content, file):
-        raise _to_convert(file, images)
+    read = read_content(file)
+    content = _of_server(read.value)
+    if images_of(content) is None or "annotations" in content:
+        if not may_be_references and "annotations" not in read.top:
+            find_format(read)
+            raise _to_convert(file, images)
+        return _references_alone(read, _picture_folder(file, images), _conversion(file, images))
     entries, ids = _entries(file, content)
     paths = PicturePaths(_picture_folder(file, images))
     splits = _splits(file, entries)
@@ -79,41 +72,16 @@ def read_karpathy(location: Path, *, images: Path | None = None, name: str | Non
     )
 
 
-def refuse_tables(file: Path, images: Path | None) -> None:
-    """BenchError for a table, JSON lines or a list, which are not in Karpathy's format, with the conversion, if any."""
-    if file.suffix.lower() in ENDINGS or file.name == METADATA:
-        raise _to_convert(file, images)
-    if file.suffix.lower() == ".jsonl":
-        raise BenchError(f"{file} is not in Karpathy's format", _AS_TABLE)
-    if file.suffix.lower() == ".json" and _begins_a_list(file) and _is_convertible(read_json(file), file):
-        raise _to_convert(file, images)
-
-
-def _begins_a_list(file: Path) -> bool:
-    """Whether a file holds a list, which Karpathy's format does not; others may be large, and are not read."""
+def refuse_other_formats(file: Path, images: Path | None) -> None:
+    """BenchError for a table, lines or a list, which cannot be trained on, with the conversion; others are not read."""
     with file.open("rb") as content:
-        return content.read(64).lstrip()[:1] == b"["
+        start = content.read(64).lstrip(b"\xef\xbb\xbf \r\n\t")
+    if start[:1] not in (b"", b"{", b"\x1f") or file.suffix == ".jsonl":
+        raise _to_convert(file, images)
 
 
 def _to_convert(file: Path, images: Path | None) -> BenchError:
-    """The refusal of a file that `bench data convert` reads, with the command."""
-    out = f"dataset_{file.name.partition('.')[0]}.json"
-    if images is None and (file.parent / "images").is_dir():
-        images = file.parent / "images"
-    where = [] if images is None else ["--images", str(images)]
-    command = shlex.join(["bench", "data", "convert", str(file), *where, "--out", out])
-    return BenchError(f"{file} is not in Karpathy's format", f"write it in that: {command}")
-
-
-def _is_convertible(content: Any, file: Path) -> bool:
-    """Whether `bench data convert` reads the file."""
-    if entries_by_split(content) is not None:
-        return True
-    try:
-        references_of(content, file)
-    except BenchError:
-        return False
-    return True
+    return BenchError(f"{file} is not in Karpathy's format", f"write it in that: {_conversion(file, images)}")
 
 
 def _of_server(content: Any) -> Any:
@@ -136,7 +104,7 @@ def _entries(file: Path, content: Any) -> tuple[list[dict[str, Any]], list[int]]
     if (entries := images_of(content)) is None:
         raise BenchError(
             f'{file} is not in Karpathy\'s format: it has no list of objects named "images" but {_top(content)}',
-            _AS_TABLE,
+            _conversion(file),
         )
     if "annotations" in content:
         raise BenchError(
@@ -156,9 +124,16 @@ _KARPATHY_TEST = "e4105a76a6d00c29"
 """Digest of the sorted ids of COCO's Karpathy test split, which many files of other names hold."""
 
 
-def _references_alone(file: Path, content: Mapping[str, Any], root: Path) -> Dataset:
-    """COCO's and nocaps's annotations: one split, named test, with pictures below `root`, by name or COCO's id."""
-    references, paths = references_of(content, file), PicturePaths(root)
+def _references_alone(content: Content, root: Path, conversion: str) -> Dataset:
+    """Annotations of another format: one split, named test, with pictures below `root`, by name or COCO's id."""
+    file, annotations = content.path, annotations_of(content)
+    splits = {image.split for image in annotations.images.values()} - {None}
+    if splits and "test" not in splits:
+        raise BenchError(
+            f"{file} has no test split, but {', '.join(sorted(map(str, splits)))}",
+            f"split it anew: {conversion} --split-by hash:80/10/10",
+        )
+    references, paths = references_from(annotations), PicturePaths(root)
     is_test = hashlib.sha256(json.dumps(sorted(references.captions)).encode()).hexdigest().startswith(_KARPATHY_TEST)
 
     def place(image_id: int) -> str:
@@ -181,7 +156,17 @@ def _references_alone(file: Path, content: Mapping[str, Any], root: Path) -> Dat
         fingerprint=fingerprint(root, samples, {}),
         labels=references.labels,
         notes=references.notes,
+        conversion=conversion,
     )
+
+
+def _conversion(file: Path, images: Path | None = None) -> str:
+    """The command that makes a data set of annotations in another format."""
+    if images is None and (file.parent / "images").is_dir():
+        images = file.parent / "images"
+    where = [] if images is None else ["--images", str(images)]
+    out = f"dataset_{file.name.partition('.')[0]}.json"
+    return shlex.join(["bench", "data", "convert", str(file), *where, "--out", out])
 
 
 def annotation_file(location: Path) -> Path:
@@ -197,10 +182,12 @@ def annotation_file(location: Path) -> Path:
         raise BenchError(f"there is no data set at {location}", hint)
     found = sorted(path for pattern in ("dataset*.json", "dataset*.json.gz") for path in location.glob(pattern))
     if not found:
-        raise BenchError(
-            f"the folder {location} holds no dataset*.json or dataset*.json.gz in Karpathy's format",
-            hint="name the annotation file itself, and the image folder with --images DIR",
-        )
+        hint = "name the annotation file itself, and the image folder with --images DIR"
+        table = single_file(location)
+        if table != location or any(one.sniff(Content(location)) for one in ANNOTATION_FORMATS):
+            words = ["bench", "data", "convert", str(location), "--out", str(location / "dataset.json")]
+            hint = f"write one: {shlex.join(words)}"
+        raise BenchError(f"the folder {location} holds no dataset*.json or dataset*.json.gz in Karpathy's format", hint)
     if len(found) > 1:
         raise BenchError(
             f"the folder {location} holds several annotation files: {', '.join(path.name for path in found)}",

@@ -5,7 +5,9 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from harness.data.formats.references import References, id_key, is_image_id, named, read_references
+from harness.data.formats.ids import is_image_id, named
+from harness.data.formats.karpathy_json import id_key
+from harness.data.formats.references import References, read_references
 from harness.data.karpathy import RefusedPath, plain_path, read_entries
 from harness.utils.errors import BenchError
 from harness.utils.json_io import read_json

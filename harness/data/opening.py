@@ -4,23 +4,30 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from harness.data.dataset import SCENES, Dataset
-from harness.data.karpathy import annotation_file, read_karpathy, refuse_tables
+from harness.data.karpathy import annotation_file, read_karpathy, refuse_other_formats
 from harness.data.scenes.dataset import prepare_scenes
 from harness.utils.errors import BenchError
 from harness.utils.files import expanded
 from harness.utils.progress import Reporter
 
 
-def check_dataset(spec: str, images: Path | None = None) -> None:
-    """BenchError for a `--data` that names nothing, a table, or a folder with several annotation files."""
+def check_dataset(spec: str, images: Path | None = None, *, trains: bool = False) -> None:
+    """BenchError for a `--data` that names nothing, several files, or no data set that can be trained on."""
     if spec != SCENES:
-        refuse_tables(annotation_file(expanded(spec)), images)
+        file = annotation_file(expanded(spec))
+        if trains:
+            refuse_other_formats(file, images)
 
 
 def open_dataset(
-    spec: str, *, cache_dir: Path, images: Path | None = None, reporter: Reporter | None = None
+    spec: str,
+    *,
+    cache_dir: Path,
+    images: Path | None = None,
+    reporter: Reporter | None = None,
+    may_be_references: bool = True,
 ) -> Dataset:
-    """Open the embedded data set or a folder in Karpathy's format.
+    """Open the embedded data set, a folder in Karpathy's format, or references in any other (`read_karpathy`).
 
     `spec` is "scenes" (generated under `cache_dir` on first use), a folder with dataset*.json[.gz] and images, or an
     annotation file itself. BenchError where it does not exist or cannot be read; single unusable images are in
@@ -32,4 +39,4 @@ def open_dataset(
         folder = prepare_scenes(cache_dir, reporter=reporter)
         return read_karpathy(folder, name=SCENES)
     with nullcontext() if reporter is None else reporter.step(f"Reading {spec}"):
-        return read_karpathy(expanded(spec), images=images)
+        return read_karpathy(expanded(spec), images=images, may_be_references=may_be_references)

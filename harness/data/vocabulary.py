@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.data.dataset import Dataset, Sample
-from harness.data.formats.references import named
+from harness.data.formats.ids import named
 from harness.utils.atomic import write_text
 from harness.utils.errors import BenchError
 

@@ -19,7 +19,7 @@ from typing import Any, Final
 import numpy as np
 import yaml
 
-from harness.data.formats.references import is_image_id, named
+from harness.data.formats.ids import is_image_id, named
 from harness.data.scenes.dataset import read_scenes
 from harness.data.scenes.language import PLURALS, nouns
 from harness.metrics.ptb import tokenize_ptb

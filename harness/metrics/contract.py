@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from harness.data.formats.references import named
+from harness.data.formats.ids import named
 from harness.utils.errors import BenchError
 from results.statistics.significance import Array, Metric, Statistics
 

@@ -13,7 +13,7 @@ from typing import Any, Final, Self
 
 import numpy as np
 
-from harness.data.formats.references import named
+from harness.data.formats.ids import named
 from harness.metrics.bleu import bleu
 from harness.metrics.cider import cider_d
 from harness.metrics.contract import OTHER_CIDER_D, OVERALL, mean_of, require_same_images

@@ -20,8 +20,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from harness.data.formats.ids import WHOLE_NUMBER, named
 from harness.data.formats.match import BY_FIELDS, ID_FIELDS, KEY, ImageNames, MatchOptions, Row, match_rows
-from harness.data.formats.references import WHOLE_NUMBER, References, image_name, named
+from harness.data.formats.references import References, image_name
 from harness.data.formats.table import caption_list, read_table, refuse_different_texts
 from harness.utils.errors import BenchError
 from harness.utils.files import shortened

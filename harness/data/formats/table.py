@@ -41,14 +41,18 @@ class TextTable:
 
 
 def read_table(path: Path) -> TextTable:
-    """Read a table by the delimiter that its first line has most of.
+    """As `parse_table`, of a file; BenchError also where it cannot be read."""
+    return parse_table(read_encoded(path), path)
+
+
+def parse_table(text: str, path: Path) -> TextTable:
+    """The rows of a text by the delimiter that its first line has most of.
 
     Tabs and bars are read without quoting, unless quotation marks enclose whole cells.
 
     Raises:
-        BenchError: the file cannot be read, or a quotation mark joins lines that look like rows.
+        BenchError: a quotation mark joins lines that look like rows.
     """
-    text = read_encoded(path)
     first = text.partition("\n")[0]
     delimiter = max(DELIMITERS, key=first.count)
     quoting = True

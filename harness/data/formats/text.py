@@ -19,7 +19,11 @@ def read_encoded(path: Path) -> str:
     Raises:
         BenchError: the file cannot be read, or has another encoding.
     """
-    raw = read_file(path)
+    return decode(read_file(path), path)
+
+
+def decode(raw: bytes, path: Path) -> str:
+    """As `read_encoded`, of bytes that were read."""
     encoding = next((name for mark, name in _MARKS.items() if raw.startswith(mark)), "utf-8")
     try:
         return raw.decode(encoding)

@@ -19,7 +19,7 @@ import numpy as np
 
 from harness.config.features import RegionSourceName
 from harness.data.dataset import Dataset, picture_digest, told_size
-from harness.data.formats.references import is_image_id
+from harness.data.formats.ids import is_image_id
 from harness.data.regions import hdf5
 from harness.data.regions.hdf5 import RegionHdf5
 from harness.data.regions.regions import MAX_BYTES, BadRegions, Numbers, RawRegions, RegionSource, size_of

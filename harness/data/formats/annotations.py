@@ -1,0 +1,131 @@
+"""What every format of annotations is read into: images with captions, and what else their file says of them."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from harness.data.dataset import Box
+from harness.utils.files import shortened
+
+SPLIT_NAMES: Final = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("val", "valid", "validation", "dev"), "val"),
+    "test": "test",
+    "restval": "restval",
+}
+"""What data sets call their splits, and the name here."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """What a user says of a file.
+
+    Attributes:
+        image_field: the column or key that names the images.
+        caption_field: the column or key of the captions.
+        caption_option: the option that `caption_field` is typed with, for the messages that ask for it.
+    """
+
+    image_field: str | None = None
+    caption_field: str | None = None
+    caption_option: str = "--caption-column"
+
+
+@dataclass(slots=True)
+class AnnotatedImage:
+    """One image as its file has it.
+
+    Attributes:
+        name: what the file calls it by: an id, or the file of the picture.
+        file: the picture below the folder of pictures, with forward slashes; "" where the file names none.
+        split: a name of `SPLIT_NAMES`, or the file's own word for another; None where it says none.
+        boxes: corners in pixels; None where they are unknown.
+        size: width and height in pixels, where the file has them.
+        usable: false where its split cannot be told.
+    """
+
+    name: str | int
+    file: str = ""
+    captions: list[str] = field(default_factory=list)
+    split: str | None = None
+    domain: str | None = None
+    boxes: list[Box] | None = None
+    size: tuple[int, int] | None = None
+    usable: bool = True
+
+    @property
+    def picture(self) -> str:
+        """The picture's file, or what the image is called where there is none."""
+        return self.file or str(self.name)
+
+
+@dataclass(slots=True)
+class Annotations:
+    """The images of a file by what names them, in its order.
+
+    Attributes:
+        problems: what is wrong, with the entries that it concerns. Nothing is read past a problem silently.
+        notes: what was left out or is worth knowing, and is no problem.
+    """
+
+    path: Path
+    images: dict[str | int, AnnotatedImage] = field(default_factory=dict)
+    problems: dict[str, list[str]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def caption_count(self) -> int:
+        return sum(len(image.captions) for image in self.images.values())
+
+    def image(self, name: str | int, file: str = "") -> AnnotatedImage:
+        """The image of this name, which is added if it is new."""
+        return self.images.setdefault(name, AnnotatedImage(name, file))
+
+    def complain(self, problem: str, about: str) -> None:
+        """Add to a problem's list."""
+        self.problems.setdefault(problem, []).append(about)
+
+    def set_split(self, image: AnnotatedImage, value: object, where: str) -> None:
+        """Take the split that an entry says (`where`: "line 3"); contradicting ones are complained of."""
+        if not isinstance(value, str) or not value.strip():
+            self.complain("pictures with a split that is no text", f"{image.picture} ({where}: {str(value)[:40]})")
+            image.usable = False
+            return
+        split = SPLIT_NAMES.get(value.strip().lower(), value.strip())
+        if image.split not in (None, split):
+            self.complain("pictures in two splits", f"{image.picture} ({where}: {split}, before {image.split})")
+            image.usable = False
+        else:
+            image.split = split
+
+    def add_boxes(self, image: AnnotatedImage, given: Iterable[Any]) -> None:
+        """Add boxes given as x, y, width, height, each once; those without area or numbers are complained of."""
+        image.boxes = image.boxes or []
+        for box in given:
+            try:
+                x, y, width, height = (float(number) for number in box)
+                sound = math.isfinite(x + y + width + height) and min(width, height) > 0
+            except (OverflowError, TypeError, ValueError):
+                sound = False
+            if not sound:
+                self.complain("boxes that are no x, y, width, height", f"{image.picture}: {str(box)[:60]}")
+            elif (corners := (x, y, x + width, y + height)) not in image.boxes:
+                image.boxes.append(corners)
+
+
+def split_of_name(name: str) -> str | None:
+    """The split that a file's or a folder's name says: "captions_val2014.json" is of val."""
+    words = "".join(letter if letter.isalpha() else " " for letter in name.lower()).split()
+    return next((SPLIT_NAMES[word] for word in words if word in SPLIT_NAMES), None)
+
+
+def described_problems(annotations: Annotations) -> str:
+    """All problems in one line, with the first entries of each."""
+    return "; ".join(f"{what}: {listed(about)}" for what, about in annotations.problems.items())
+
+
+def listed(about: list[str], shown: int = 8) -> str:
+    """The count and the first few of what a problem concerns."""
+    return f"{len(about)} ({', '.join(shortened(one) for one in about[:shown])}{', ...' if len(about) > shown else ''})"

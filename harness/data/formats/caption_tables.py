@@ -1,0 +1,141 @@
+"""Tables of images and captions: Kaggle's captions.txt, Flickr30k's results.csv, and CSV and TSV of any other make."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from harness.data.formats.annotations import SPLIT_NAMES, Annotations, ReadOptions
+from harness.data.formats.content import Content
+from harness.data.formats.table import TextTable, caption_list
+from harness.utils.errors import BenchError
+from harness.utils.files import shortened
+
+FILE_FIELDS: Final = (
+    *("file", "file_name", "filename", "image", "image_name", "image_path", "img_path", "image_file", "filepath"),
+)
+ID_FIELDS: Final = ("image_id", "img_id", "cocoid", "imgid")
+IMAGE_FIELDS: Final = (*FILE_FIELDS, *ID_FIELDS, "id")
+"""Columns and keys that name images, the most telling first; an "id" may be the row's own."""
+CAPTION_FIELDS: Final = (
+    *("caption", "captions", "text", "comment", "sentence", "sentences", "raw", "report", "description"),
+    *("references", "reference_strs"),
+)
+NUMBERED_CAPTION: Final = re.compile(r"(?:caption|comment|sentence|raw|description)_?\d+")
+METADATA: Final = ("metadata.jsonl", "metadata.csv")
+"""What the hub calls the table of an imagefolder."""
+_KAGGLE: Final = ["image", "caption"]
+_FLICKR_RESULTS: Final = ["image_name", "comment_number", "comment"]
+
+
+def sniff_kaggle(content: Content) -> str:
+    is_kaggle = content.headings == _KAGGLE and content.path.name not in METADATA
+    return "its first line is image,caption" if is_kaggle else ""
+
+
+def sniff_flickr_results(content: Content) -> str:
+    return "its first line is image_name| comment_number| comment" if content.headings == _FLICKR_RESULTS else ""
+
+
+def sniff_table(content: Content) -> str:
+    """A line of headings with one of images and one of captions."""
+    if content.headings in (_KAGGLE, _FLICKR_RESULTS) or content.path.name in METADATA:
+        return ""
+    image = next((name for name in IMAGE_FIELDS if name in content.headings), None)
+    captions = [name for name in content.headings if name in CAPTION_FIELDS or NUMBERED_CAPTION.fullmatch(name)]
+    return f"its first line has the columns {image} and {captions[0]}" if image and captions else ""
+
+
+def read_caption_table(content: Content, options: ReadOptions) -> Annotations:
+    """A row an image or a caption; a cell may hold a list of captions, and several columns one each.
+
+    Raises:
+        BenchError: there is no column of images or of captions, or several hold different captions.
+    """
+    annotations = Annotations(content.path)
+    if content.table is None:
+        raise BenchError(
+            f"{content.path} is no table: it has no second column", "bench data formats lists what is read"
+        )
+    add_table(annotations, content.table, options)
+    return annotations
+
+
+def add_table(annotations: Annotations, table: TextTable, options: ReadOptions, folder: str = "") -> None:
+    """Add the images of a table, whose pictures are below `folder`, which may be called as a split is."""
+    file_at = _image_column(table, options.image_field)
+    captions_at = _caption_columns(table, options)
+    headings = [name.lower() for name in table.headings]
+    id_at = next((headings.index(name) for name in ID_FIELDS if name in headings), file_at)
+    if options.image_field is not None:
+        id_at = file_at
+    split_at = headings.index("split") if "split" in headings else None
+    of_folder = folder.rstrip("/") if folder.rstrip("/").lower() in SPLIT_NAMES else None
+    for row in table.rows:
+        where = f"line {row.line}"
+        if len(row.cells) != len(table.headings) or not row.cells[file_at].strip():
+            annotations.complain("lines with another number of fields, or no file", where)
+            continue
+        file = folder + row.cells[file_at].strip().replace("\\", "/")
+        image = annotations.image(file if id_at == file_at else row.cells[id_at].strip(), file)
+        if image.file != file:
+            annotations.complain("images with two files", f"{image.name} ({where}: {file}, before {image.file})")
+            continue
+        for cell in (row.cells[column] for column in captions_at):
+            texts = caption_list(cell)
+            if texts is None and cell.strip().startswith("[") and cell.strip().endswith("]"):
+                annotations.complain("cells that look like a list and cannot be read as one", where)
+            elif cell.strip() or len(captions_at) == 1:
+                image.captions += texts or [cell]
+        if split_at is not None and row.cells[split_at].strip():
+            annotations.set_split(image, row.cells[split_at], where)
+        elif of_folder is not None:
+            annotations.set_split(image, of_folder, where)
+
+
+def _image_column(table: TextTable, chosen: str | None) -> int:
+    headings = [name.lower() for name in table.headings]
+    wanted = IMAGE_FIELDS if chosen is None else (chosen.lower(),)
+    if known := [name for name in wanted if name in headings]:
+        return headings.index(known[0])
+    raise _no_column(table, "the pictures' files", "--file-column")
+
+
+def _caption_columns(table: TextTable, options: ReadOptions) -> list[int]:
+    """The columns of captions: the chosen one, numbered ones, or the one with a known name."""
+    headings = [name.lower() for name in table.headings]
+    if options.caption_field is not None:
+        if options.caption_field.lower() in headings:
+            return [headings.index(options.caption_field.lower())]
+        raise _no_column(table, "captions", options.caption_option)
+    if numbered := [column for column, name in enumerate(headings) if NUMBERED_CAPTION.fullmatch(name)]:
+        return numbered
+    known = [headings.index(name) for name in CAPTION_FIELDS if name in headings]
+    if not known:
+        raise _no_column(table, "captions", options.caption_option)
+    rows = [row.cells for row in table.rows if len(row.cells) == len(headings)]
+    if differing := [column for column in known[1:] if any(cells[column] != cells[known[0]] for cells in rows)]:
+        raise which_captions(table.path, [table.headings[column] for column in (known[0], *differing)], options)
+    return known[:1]
+
+
+def which_captions(path: Path, names: Sequence[str], options: ReadOptions) -> BenchError:
+    """The question which of several fields holds the captions."""
+    return BenchError(
+        f"{path}: {' and '.join(names)} hold different texts",
+        f"say which are captions: {options.caption_option} {names[0]}",
+    )
+
+
+def _no_column(table: TextTable, what: str, option: str) -> BenchError:
+    shown = ", ".join(shortened(name, 40) for name in table.headings) or "nothing"
+    if any(" " in name or "://" in name for name in table.headings):
+        return BenchError(
+            f"{table.path} has no line of column names: its first line is {shown}",
+            f"put one before it: printf 'caption\\tfile\\n' | cat - {table.path.name} > named{table.path.suffix}",
+        )
+    example = next((name for name in table.headings if name), "NAME")
+    return BenchError(
+        f"{table.path} has no column of {what}: its first line names {shown}",
+        f"name the column, for example: {option} {shortened(example, 40)}",
+    )

@@ -1,0 +1,219 @@
+"""Captions by image, as objects or lists: TextCaps, R2Gen, LLaVA, Localized Narratives, and what tools write."""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from harness.data.dataset import told_size
+from harness.data.formats.annotations import SPLIT_NAMES, Annotations, ReadOptions
+from harness.data.formats.caption_tables import (
+    CAPTION_FIELDS,
+    FILE_FIELDS,
+    ID_FIELDS,
+    IMAGE_FIELDS,
+    METADATA,
+    which_captions,
+)
+from harness.data.formats.content import Content
+from harness.data.formats.table import caption_list
+from harness.utils.errors import BenchError
+from harness.utils.files import shortened
+
+_PROMPT: Final = re.compile(r"<image>|<im_start>|<im_end>")
+
+
+def sniff_textcaps(content: Content) -> str:
+    """A list "data" of captions, each with all the references of its image."""
+    data = content.top.get("data")
+    first = data[0] if isinstance(data, list) and data and isinstance(data[0], dict) else {}
+    return 'its "data" have "reference_strs"' if {"image_id", "reference_strs"} <= first.keys() else ""
+
+
+def read_textcaps(content: Content, options: ReadOptions) -> Annotations:  # noqa: ARG001
+    """Images by id; the references are taken once, though each caption repeats them."""
+    annotations = Annotations(content.path)
+    for number, entry in enumerate(content.top["data"]):
+        texts = captions_of(entry.get("reference_strs")) if isinstance(entry, dict) else []
+        name = entry.get("image_id") if isinstance(entry, dict) else None
+        if not texts or not isinstance(name, str | int):
+            annotations.complain("entries without an id or references", f"entry {number}")
+            continue
+        image = annotations.image(name)
+        if image.captions != texts:
+            image.captions += texts
+    return annotations
+
+
+def sniff_reports(content: Content) -> str:
+    """Lists of objects by split."""
+    if not content.top or not SPLIT_NAMES.keys() >= content.top.keys():
+        return ""
+    lists = list(content.top.values())
+    are_lists = all(isinstance(entries, list) and all(isinstance(one, dict) for one in entries) for entries in lists)
+    return f"its keys are the splits {', '.join(content.top)}" if are_lists and any(lists) else ""
+
+
+def read_reports(content: Content, options: ReadOptions) -> Annotations:
+    """An entry an image, with a text and one picture or several, of which the first is taken.
+
+    Raises:
+        BenchError: no entry has a field of captions, or several hold different ones.
+    """
+    annotations = Annotations(content.path)
+    entries = [entry for listed in content.top.values() for entry in listed]
+    caption_field = caption_field_of(content.path, entries, options)
+    further = 0
+    for split, listed in content.top.items():
+        for number, entry in enumerate(listed):
+            where = f"{split}, entry {number}"
+            given = entry.get(options.image_field or _first_of(entry, FILE_FIELDS))
+            file = _first_picture(given)
+            name = entry.get(_first_of(entry, (*ID_FIELDS, "id")), file)
+            texts = captions_of(entry.get(caption_field))
+            if file is None or not isinstance(name, str | int) or isinstance(name, bool):
+                annotations.complain("entries without a picture", where)
+                continue
+            if not texts:
+                annotations.complain("entries without a text", where)
+                continue
+            image = annotations.image(name, file.replace("\\", "/"))
+            image.captions += texts
+            image.size = told_size(entry)
+            annotations.set_split(image, split, where)
+            further += isinstance(given, list) and len(given) > 1
+    if further:
+        annotations.notes.append(
+            f"{further:,} entries have further pictures, which are not used: a picture an entry, the first of its list"
+        )
+    return annotations
+
+
+def sniff_llava(content: Content) -> str:
+    return 'its objects have "conversations"' if "conversations" in content.first else ""
+
+
+def read_llava(content: Content, options: ReadOptions) -> Annotations:  # noqa: ARG001
+    """Conversations of one question and one answer, which is the caption; longer ones are left out."""
+    annotations = Annotations(content.path)
+    longer = 0
+    for number, entry in enumerate(content.entries):
+        answers = [turn.get("value") for turn in _turns(entry) if turn.get("from") in ("gpt", "assistant")]
+        file = _first_picture(entry.get("image"))
+        if not answers or not isinstance(answers[0], str) or file is None:
+            annotations.complain("conversations without a picture or an answer", f"entry {number}")
+        elif len(answers) > 1:
+            longer += 1
+        else:
+            annotations.image(file, file.replace("\\", "/")).captions.append(_PROMPT.sub("", answers[0]).strip())
+    if longer:
+        annotations.notes.append(f"left out: {longer:,} conversations of more than one answer, which are no captions")
+    return annotations
+
+
+def sniff_narratives(content: Content) -> str:
+    return (
+        'its objects have "annotator_id" and "caption"' if {"annotator_id", "caption"} <= content.first.keys() else ""
+    )
+
+
+def sniff_by_image(content: Content) -> str:
+    """An object whose keys are images, and whose values are captions."""
+    if (
+        not content.top
+        or sniff_reports(content)
+        or any(key in content.top for key in ("images", "annotations", "data"))
+    ):
+        return ""
+    values = list(content.top.values())
+    return "its keys are images, its values captions" if all(captions_of(value) for value in values) else ""
+
+
+def read_by_image(content: Content, options: ReadOptions) -> Annotations:  # noqa: ARG001
+    """A caption or several by image, as texts or as objects with "caption" or "raw"."""
+    annotations = Annotations(content.path)
+    for name, value in content.top.items():
+        annotations.image(name).captions += captions_of(value)
+    return annotations
+
+
+def sniff_list(content: Content) -> str:
+    """Objects with an image and a caption or several."""
+    if sniff_llava(content) or sniff_narratives(content) or content.path.name in METADATA:
+        return ""
+    image, caption = _first_of(content.first, IMAGE_FIELDS), _first_of(content.first, CAPTION_FIELDS)
+    return f"its objects have {image} and {caption}" if image and caption else ""
+
+
+def read_list(content: Content, options: ReadOptions) -> Annotations:
+    """An object an image or a caption, as JSON or a line each.
+
+    Raises:
+        BenchError: no object has a field of captions, or several hold different ones.
+    """
+    annotations = Annotations(content.path)
+    caption_field = caption_field_of(content.path, content.entries, options)
+    for number, entry in enumerate(content.entries):
+        where = f"entry {number}"
+        file = _first_picture(entry.get(options.image_field or _first_of(entry, FILE_FIELDS))) or ""
+        name = entry.get(options.image_field or _first_of(entry, (*ID_FIELDS, *FILE_FIELDS, "id")))
+        texts = captions_of(entry.get(caption_field))
+        if not isinstance(name, str | int) or isinstance(name, bool) or not texts:
+            annotations.complain("entries without an image or a caption", where)
+            continue
+        image = annotations.image(name, file.replace("\\", "/"))
+        image.captions += texts
+        image.size = image.size or told_size(entry)
+        if entry.get("split") not in (None, ""):
+            annotations.set_split(image, entry["split"], where)
+    return annotations
+
+
+def captions_of(value: Any) -> list[str]:
+    """The captions that a value holds: a text, or a list of texts or of objects with one; none of anything else."""
+    if isinstance(value, str):
+        return caption_list(value) or [value]
+    texts = []
+    for one in value if isinstance(value, list | tuple) else [value]:
+        text = next((one[key] for key in ("caption", "raw") if key in one), None) if isinstance(one, dict) else one
+        if not isinstance(text, str):
+            return []
+        texts.append(text)
+    return texts
+
+
+def caption_field_of(path: Path, entries: Sequence[Mapping[str, Any]], options: ReadOptions) -> str:
+    """The field of the captions: the chosen one, or the one with a known name."""
+    keys = dict.fromkeys(key for entry in entries for key in entry)
+    if options.caption_field is not None:
+        if options.caption_field in keys:
+            return options.caption_field
+        raise BenchError(
+            f"{options.caption_option} {shortened(options.caption_field)}: {path} has no such field",
+            f"choose one of: {', '.join(keys)[:200]}",
+        )
+    known = [name for name in CAPTION_FIELDS if name in keys]
+    if not known:
+        raise BenchError(
+            f"{path} has no captions: the keys of its objects are {', '.join(keys)[:200] or 'none'}",
+            f"name the key of the captions: {options.caption_option} KEY",
+        )
+    if differing := [name for name in known[1:] if any(entry.get(name) != entry.get(known[0]) for entry in entries)]:
+        raise which_captions(path, [known[0], *differing], options)
+    return known[0]
+
+
+def _first_of(entry: Mapping[str, Any], fields: Sequence[str]) -> str:
+    return next((name for name in fields if name in entry), "")
+
+
+def _first_picture(value: Any) -> str | None:
+    """The file that an entry names, or the first of its list; None where it names none."""
+    if isinstance(value, list) and value:
+        value = value[0]
+    return value if isinstance(value, str) and value.strip() else None
+
+
+def _turns(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
+    turns = entry["conversations"] if isinstance(entry.get("conversations"), list) else []
+    return [turn for turn in turns if isinstance(turn, dict)]

@@ -1,0 +1,147 @@
+"""COCO's annotations, and the data sets that use their form: nocaps, VizWiz-Captions, STAIR Captions."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from harness.data.dataset import told_size
+from harness.data.formats.annotations import AnnotatedImage, Annotations, ReadOptions
+from harness.data.formats.content import Content
+from harness.data.formats.ids import WHOLE_NUMBER, is_image_id, whole_number
+from harness.utils.errors import BenchError
+
+
+def sniff_coco(content: Content) -> str:
+    """Lists of images and annotations, without what the others have."""
+    if not _is_coco(content) or sniff_nocaps(content) or sniff_vizwiz(content) or sniff_stair(content):
+        return ""
+    return 'it has "images" and "annotations"'
+
+
+def sniff_nocaps(content: Content) -> str:
+    """Images with a domain."""
+    return 'its images have a "domain"' if _is_coco(content) and _have(content.top["images"], "domain") else ""
+
+
+def sniff_vizwiz(content: Content) -> str:
+    """Captions that may be marked as rejected."""
+    is_vizwiz = _is_coco(content) and _have(content.top["annotations"], "is_rejected", "is_precanned")
+    return 'its captions have "is_rejected"' if is_vizwiz and not sniff_nocaps(content) else ""
+
+
+def sniff_stair(content: Content) -> str:
+    """Captions with their Japanese words parted."""
+    is_stair = _is_coco(content) and _have(content.top["annotations"], "tokenized_caption")
+    if not is_stair or sniff_nocaps(content) or sniff_vizwiz(content):
+        return ""
+    return 'its captions have a "tokenized_caption"'
+
+
+def read_coco(content: Content, options: ReadOptions) -> Annotations:
+    """Images by id, with the captions that name it as "image_id".
+
+    Captions that VizWiz marks as rejected or precanned are left out, as its own API does. Ids may be texts.
+
+    Raises:
+        BenchError: an image has no id, two have the same, or no image or caption has the field that is asked for.
+    """
+    path = content.path
+    entries, captions = content.top["images"], content.top["annotations"]
+    for key, listed in (("images", entries), ("annotations", captions)):
+        if not isinstance(listed, list) or not all(isinstance(entry, dict) for entry in listed):
+            raise BenchError(f'{path}: "{key}" is not a list of objects')
+    file_key, caption_key = options.image_field or "file_name", options.caption_field or "caption"
+    for option, chosen, listed in (
+        ("--file-column", options.image_field, entries),
+        (options.caption_option, options.caption_field, captions),
+    ):
+        keys = {name for entry in listed for name in entry}
+        if chosen is not None and chosen not in keys:
+            raise BenchError(
+                f"{option} {chosen}: {path} has no such field", f"choose one of: {', '.join(sorted(keys))[:200]}"
+            )
+    annotations = Annotations(path)
+    names = _names(content, entries)
+    for name, entry in zip(names.values(), entries, strict=True):
+        annotations.images[name] = _image(annotations, name, entry, file_key)
+    rejected = 0
+    for number, entry in enumerate(captions):
+        if entry.get("is_rejected") or entry.get("is_precanned"):
+            rejected += 1
+            continue
+        owner = entry.get("image_id")
+        image = annotations.images.get(names.get(owner, "")) if isinstance(owner, str | int) else None
+        text = entry.get(caption_key)
+        if image is None or not isinstance(text, str):
+            annotations.complain(
+                "annotations with no caption or no image", str(entry.get("id", f"entry {number}"))[:40]
+            )
+        else:
+            image.captions.append(text)
+    if rejected:
+        marked = f"{rejected} captions that are marked is_rejected or is_precanned, as VizWiz's API does"
+        annotations.notes.append(f"left out: {marked}")
+    return annotations
+
+
+def add_instances(annotations: Annotations, content: Content) -> None:
+    """Add the boxes of COCO's instances_*.json; an image without any box is known to have none."""
+    if not _is_coco(content):
+        raise BenchError(
+            f'{content.path} is not in COCO\'s format: it has no lists "images" and "annotations"',
+            "give instances_*.json with --instances",
+        )
+    for entry in content.top["images"]:
+        if isinstance(entry, dict) and (owner := _owner(annotations, entry.get("id"))):
+            owner.boxes = owner.boxes or []
+            owner.size = owner.size or told_size(entry)
+    for entry in content.top["annotations"]:
+        if isinstance(entry, dict) and (owner := _owner(annotations, entry.get("image_id"))):
+            annotations.add_boxes(owner, [entry.get("bbox")])
+
+
+def _owner(annotations: Annotations, name: object) -> AnnotatedImage | None:
+    return annotations.images.get(name) if isinstance(name, str | int) else None
+
+
+def _is_coco(content: Content) -> bool:
+    return {"images", "annotations"} <= content.top.keys()
+
+
+def _have(entries: object, *keys: str) -> bool:
+    """Whether any object of a list has one of these keys."""
+    if not isinstance(entries, list):
+        return False
+    return any(key in entry for entry in entries if isinstance(entry, dict) for key in keys)
+
+
+def _names(content: Content, entries: list[dict[str, Any]]) -> dict[str | int, str | int]:
+    """What images are called here by their ids: whole numbers where all are, or texts; BenchError where one has none.
+
+    An image whose id another has is refused, too.
+    """
+    ids = [entry.get("id") for entry in entries]
+    numbers = [whole_number(image_id) for image_id in ids]
+    are_texts = bool(ids) and all(isinstance(image_id, str) and image_id for image_id in ids)
+    if not are_texts and (strange := [n for n, image_id in enumerate(ids) if not is_image_id(image_id)]):
+        shown = ", ".join(f"entry {number}" for number in strange[:10])
+        raise BenchError(f'{content.path}: {len(strange)} images without a {WHOLE_NUMBER} as "id" ({shown})')
+    known: dict[str | int, str | int] = {}
+    as_numbers = None not in numbers and len(set(numbers)) == len(numbers)
+    twice = []
+    for image_id, number in zip(ids, numbers, strict=True):
+        if isinstance(image_id, str | int):
+            if image_id in known:
+                twice.append(str(image_id))
+            known[image_id] = number if as_numbers and number is not None else image_id
+    if twice:
+        noun = "image" if len(twice) == 1 else "images"
+        raise BenchError(f"{content.path}: {len(twice)} {noun} listed more than once ({', '.join(twice[:10])})")
+    return known
+
+
+def _image(annotations: Annotations, name: str | int, entry: Mapping[str, Any], file_key: str) -> AnnotatedImage:
+    file, domain = entry.get(file_key), entry.get("domain")
+    if domain is not None and not (isinstance(domain, str) and domain.isprintable()):
+        annotations.complain("images whose domain is not a plain text", str(name))
+        domain = None
+    return AnnotatedImage(name, file=file if isinstance(file, str) else "", domain=domain, size=told_size(entry))

@@ -1,0 +1,25 @@
+"""Conceptual Captions (Sharma et al., ACL 2018): a caption and an address a line, without headings."""
+
+import re
+from typing import Final
+
+from harness.data.formats.annotations import Annotations, ReadOptions
+from harness.data.formats.content import Content
+
+_LINE: Final = re.compile(r"(?P<caption>[^\t]+)\t(?P<address>https?://\S+)")
+
+
+def sniff_conceptual(content: Content) -> str:
+    return "its lines are a caption, tab, address" if content.lines and _LINE.fullmatch(content.lines[0]) else ""
+
+
+def read_conceptual(content: Content, options: ReadOptions) -> Annotations:  # noqa: ARG001
+    """Pictures by address: they are to be downloaded before anything is trained on them."""
+    annotations = Annotations(content.path)
+    for number, line in enumerate(content.lines, 1):
+        match = _LINE.fullmatch(line)
+        if match is None:
+            annotations.complain("lines that are no caption, tab, address", f"line {number}")
+        else:
+            annotations.image(match["address"], match["address"]).captions.append(match["caption"])
+    return annotations

@@ -1,0 +1,176 @@
+"""What a file or a folder holds, read once: JSON, lines of JSON, a text or a table. Formats are told by it."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+from harness.data.formats.table import TextTable, parse_table
+from harness.data.formats.text import decode
+from harness.utils.errors import BenchError
+from harness.utils.files import shortened
+from harness.utils.json_io import parse_json, read_file
+from results.files import load_json
+
+JSON_ENDINGS: Final = (".json", ".jsonl")
+_SHOWN: Final = 8
+_SHOWN_VALUES: Final = 3
+_ARCHIVES: Final = (
+    (b"PAR1", 0, "a parquet file"),
+    (b"PK\x03\x04", 0, "a zip archive or a spreadsheet"),
+    (b"ustar", 257, "a tar archive"),
+)
+
+
+class _NoJson:
+    """Stands for the value of content that is no JSON: None is a value."""
+
+
+NO_JSON: Final = _NoJson()
+
+
+@dataclass(frozen=True)
+class Content:
+    """What a path holds.
+
+    Attributes:
+        value: of JSON, or the list of the values of JSON lines; `NO_JSON` elsewhere.
+        text: of other files; "" of JSON, of a folder and of an archive.
+        archive: what an archive is, such as "a zip archive"; "" elsewhere.
+    """
+
+    path: Path
+    value: Any = NO_JSON
+    text: str = ""
+    archive: str = ""
+
+    @property
+    def is_json(self) -> bool:
+        return self.value is not NO_JSON
+
+    @cached_property
+    def is_folder(self) -> bool:
+        return self.path.is_dir()
+
+    @cached_property
+    def table(self) -> TextTable | None:
+        """The rows of a text with a line of headings; None where there is no text or no second column."""
+        if not self.text.strip():
+            return None
+        table = parse_table(self.text, self.path)
+        return table if len(table.headings) > 1 else None
+
+    @cached_property
+    def headings(self) -> list[str]:
+        """The first line's cells in lower case; none where there is no table."""
+        return [] if self.table is None else [name.lower() for name in self.table.headings]
+
+    @property
+    def lines(self) -> list[str]:
+        """The lines of a text that are not blank."""
+        return [line for line in self.text.splitlines() if line.strip()]
+
+    @cached_property
+    def entries(self) -> list[dict[str, Any]]:
+        """The objects of a list; none of any other content."""
+        value = self.value
+        if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
+            return []
+        return value
+
+    @property
+    def first(self) -> dict[str, Any]:
+        """The first object of a list; an empty one elsewhere."""
+        return self.entries[0] if self.entries else {}
+
+    @property
+    def top(self) -> dict[str, Any]:
+        """The object that a JSON file is; an empty one elsewhere."""
+        return self.value if isinstance(self.value, dict) else {}
+
+
+def read_content(path: Path) -> Content:
+    """Read a file in UTF-8 or UTF-16, gzipped or not; of a folder and of an archive nothing is read yet.
+
+    Raises:
+        BenchError: there is no such file, it is in another encoding, or it is called .json and is none.
+    """
+    if path.is_dir():
+        return Content(path)
+    if archive := _archive(path):
+        return Content(path, archive=archive)
+    text = decode(read_file(path), path)
+    name = path.name.removesuffix(".gz").lower()
+    if not name.endswith(JSON_ENDINGS) and not text.lstrip().startswith(("{", "[")):
+        return Content(path, text=text)
+    try:
+        if name.endswith(".jsonl"):
+            return Content(path, _values(text, path))
+        try:
+            return Content(path, parse_json(text.encode(), path))
+        except BenchError as error:
+            if "\n" not in text.strip():
+                raise
+            with suppress(BenchError):
+                return Content(path, _values(text, path))
+            raise error from None
+    except BenchError:
+        if name.endswith(JSON_ENDINGS):
+            raise
+        return Content(path, text=text)
+
+
+def _archive(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            start = file.read(512)
+    except OSError:
+        return ""  # `read_file` says why
+    return next((name for magic, offset, name in _ARCHIVES if start[offset : offset + len(magic)] == magic), "")
+
+
+def _values(text: str, path: Path) -> list[Any]:
+    """The value of each line; BenchError with the number of one that is no JSON."""
+    values = []
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip():
+            try:
+                values.append(load_json(line))
+            except ValueError as error:
+                raise BenchError(
+                    f"{path}, line {number} is not valid JSON: {str(error)[:100]}", "write one JSON object a line"
+                ) from error
+    return values
+
+
+def describe(content: Content) -> str:
+    """What is in it, for somebody whose file is in no known format: its keys or columns, and the first values."""
+    if content.is_folder:
+        names = sorted(path.name for path in content.path.iterdir())
+        return f"a folder with {_listed(names) or 'nothing'}"
+    if content.archive:
+        return content.archive
+    if content.top:
+        shown = [f"{name} ({_short(value)})" for name, value in list(content.top.items())[:_SHOWN_VALUES]]
+        return f"a JSON object with {_listed(list(content.top))}, such as {', '.join(shown)}"
+    if content.first:
+        shown = [f"{name} ({_short(value)})" for name, value in content.first.items()]
+        return f"a list of {len(content.entries):,} objects with {', '.join(shown[:_SHOWN])}"
+    if content.is_json:
+        return f"JSON: {_short(content.value)}"
+    if content.table is not None:
+        row = content.table.rows[0].cells if content.table.rows else []
+        examples = ", ".join(_short(cell) for cell in row[:_SHOWN_VALUES]) or "no rows"
+        return f"a table whose first line is {_listed(content.table.headings)}, and its second {examples}"
+    shown = [_short(line) for line in content.lines[:_SHOWN_VALUES]]
+    return f"a text of {len(content.lines):,} lines: {', '.join(shown)}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(shortened(str(name), 40) for name in names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
+
+
+def _short(value: object) -> str:
+    return shortened(str(value), 40)

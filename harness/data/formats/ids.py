@@ -1,0 +1,43 @@
+"""Ids of images: whole numbers of 64 bits, as results databases and arrays hold them."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, TypeGuard
+
+from harness.utils.errors import BenchError
+
+WHOLE_NUMBER: Final = "whole number of 64 bits"
+_MAX_ID: Final = 2**63
+_SHOWN: Final = 10
+
+
+def is_image_id(value: object) -> TypeGuard[int]:
+    """Whether a JSON value is a whole number of 64 bits."""
+    return isinstance(value, int) and not isinstance(value, bool) and -_MAX_ID <= value < _MAX_ID
+
+
+def whole_number(value: object) -> int | None:
+    """An id that is a whole number, or a text of its digits, also with zeros before them; None of anything else."""
+    if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,19}", value):
+        value = int(value)
+    return value if is_image_id(value) else None
+
+
+def named(ids: Sequence[str], what: str, noun: str = "image") -> str:
+    """The count and the first ten of `ids`."""
+    more = ", ..." if len(ids) > _SHOWN else ""
+    return f"{len(ids)} {noun}{'' if len(ids) == 1 else 's'} {what} ({', '.join(ids[:_SHOWN])}{more})"
+
+
+def image_ids(path: Path, images: Iterable[Mapping[str, Any]], key: str) -> list[int]:
+    """The ids of a file's images, in its order; BenchError where one is missing, or there twice."""
+    ids = [image.get(key) for image in images]
+    whole = list(filter(is_image_id, ids))
+    if strange := [f"entry {number}" for number, image_id in enumerate(ids) if not is_image_id(image_id)]:
+        what = f'without a {WHOLE_NUMBER} as "{key}"'
+        raise BenchError(f"{path}: {named(strange, what)}")
+    if twice := [str(image_id) for image_id, count in Counter(whole).items() if count > 1]:
+        raise BenchError(f"{path}: {named(twice, 'listed more than once')}")
+    return whole

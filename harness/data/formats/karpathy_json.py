@@ -1,0 +1,65 @@
+"""The JSON of Karpathy and Fei-Fei (CVPR 2015): COCO, Flickr8k, Flickr30k, and RSICD, UCM and Sydney after them."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import PurePosixPath
+from typing import Any
+
+from harness.data.dataset import told_size
+from harness.data.formats.annotations import SPLIT_NAMES, AnnotatedImage, Annotations, ReadOptions
+from harness.data.formats.content import Content
+from harness.data.formats.ids import image_ids
+
+
+def sniff_karpathy(content: Content) -> str:
+    """Images with their sentences."""
+    images = images_of(content.value)
+    if images is None or "annotations" in content.top or not any("sentences" in image for image in images):
+        return ""
+    return 'its images have "sentences"'
+
+
+def read_karpathy_json(content: Content, options: ReadOptions) -> Annotations:  # noqa: ARG001
+    """Images by their "cocoid", or "imgid", with raw sentences, or tokens alone; BenchError as `image_ids`."""
+    images = images_of(content.value) or []
+    annotations = Annotations(content.path)
+    for image_id, entry in zip(image_ids(content.path, images, id_key(images)), images, strict=True):
+        name, folder = entry.get("filename", entry.get("file_name")), entry.get("filepath")
+        split, domain = entry.get("split"), entry.get("domain")
+        if domain is not None and not (isinstance(domain, str) and domain.isprintable()):
+            annotations.complain("images whose domain is not a plain text", str(image_id))
+            domain = None
+        annotations.images[image_id] = AnnotatedImage(
+            image_id,
+            file=str(PurePosixPath(folder if isinstance(folder, str) else "", name)) if isinstance(name, str) else "",
+            captions=[sentence["raw"] for sentence in sentences_of(entry)],
+            split=SPLIT_NAMES.get(split, split) if isinstance(split, str) else str(split),
+            domain=domain,
+            size=told_size(entry),
+        )
+    return annotations
+
+
+def images_of(content: Any) -> list[dict[str, Any]] | None:
+    """The list of objects that a file's content has as "images"; None where it has none."""
+    images = content.get("images") if isinstance(content, dict) else None
+    return images if isinstance(images, list) and all(isinstance(image, dict) for image in images) else None
+
+
+def id_key(images: Sequence[Mapping[str, Any]]) -> str:
+    """The key of image ids in Karpathy's format: "cocoid" if all images have one, else "imgid"."""
+    return "cocoid" if all("cocoid" in image for image in images) else "imgid"
+
+
+def sentences_of(image: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The sentences of an image that have a text; tokens alone are joined by spaces."""
+    sentences = image.get("sentences")
+    with_text = []
+    for sentence in sentences if isinstance(sentences, list) else []:
+        if not isinstance(sentence, dict):
+            continue
+        tokens = sentence.get("tokens")
+        if isinstance(sentence.get("raw"), str):
+            with_text.append(sentence)
+        elif isinstance(tokens, list) and tokens and all(isinstance(token, str) for token in tokens):
+            with_text.append(sentence | {"raw": " ".join(tokens)})
+    return with_text
