@@ -78,7 +78,7 @@ def _reader(text: str, delimiter: str, *, quoting: bool) -> Any:
     return csv.reader(
         io.StringIO(text, newline=""),
         delimiter=delimiter,
-        skipinitialspace=delimiter == ",",
+        skipinitialspace=delimiter in ",|",
         strict=True,
         quoting=csv.QUOTE_MINIMAL if quoting else csv.QUOTE_NONE,
     )

@@ -258,3 +258,21 @@ def test_one_caption_a_picture_proposes_no_people(tmp_path: Path) -> None:
     source = write(folder / "captions.csv", "\n".join(["image,caption,split", *lines]))
     said = bench_ok("data", "convert", source, "--images", folder, "--out", tmp_path / "d.json").output
     assert "human" not in said
+
+
+def test_the_folder_that_kaggle_gives_becomes_a_leaderboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flickr8k as Kaggle packs it: Images/ and captions.txt; no command is taken from an error."""
+    monkeypatch.chdir(tmp_path)
+    names = {f"{1000 + number}_ab{number}.jpg": number for number in range(24)}
+    pictures(tmp_path / "flickr8k" / "Images", names)
+    lines = [f"{name},A dog number {number} runs ." for name, number in names.items()]
+    more = [f"{name},One animal of {number} is there ." for name, number in names.items()]
+    write(tmp_path / "flickr8k" / "captions.txt", "\n".join(["image,caption", *lines, *more]))
+    said = bench_ok("data", "convert", "flickr8k", "--split-by", "hash:40/30/30", "--out", "dataset.json").output
+    assert "Kaggle captions.txt: 24 images, 48 captions, no splits" in said
+    data = ["dataset.json", "--images", "flickr8k/Images"]
+    bench_ok("data", "verify", *data)
+    options = ["--backbone", "filterbank", "--preset", "smoke", "--models", "transformer_base,blind,majority"]
+    ran = bench_ok("run", "--data", *data, *options, "--set", "schedule.stages.0.epochs=1")
+    bench_ok("report")
+    assert all(model in ran.output for model in ("transformer_base", "blind", "majority"))
