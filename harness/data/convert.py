@@ -4,7 +4,7 @@ import hashlib
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -120,13 +120,15 @@ def convert(
 ) -> tuple[dict[str, Any], list[str]]:
     """Karpathy's JSON of a source, and sentences on what is strange and in it all the same.
 
-    Pictures that are missing, have no caption, or are given twice (by name or by content, which would put one into two
-    splits) and empty captions are problems, as are those that the reader of the source found. With `leave_out` what has
+    Pictures that are missing, have no caption, or are in two splits (by content, too) and empty captions are problems,
+    as are those that the reader of the source found. Copies of a picture get its split. With `leave_out` what has
     one is left out, and named under "left_out"; else BenchError, as for no picture, and as `split_pictures`.
     """
     total = len(source.images)
     _check_splits(source)
-    pictures = _captioned(source, _distinct(source, images))
+    there = _existing(source, images)
+    copies = _copies(source, there, images, keeps_splits=rule in (None, _SOURCE))
+    pictures = _captioned(source, [picture for picture in there if picture.usable])
     problems = [f"{what}: {listed(about)}" for what, about in source.problems.items()]
     if problems and not pictures:
         hint = "repair the source"
@@ -140,7 +142,7 @@ def convert(
         raise BenchError("the source names no picture", "see bench data convert --help")
     if problems and not leave_out:
         raise BenchError("; ".join(problems), "repair the source, or leave out what is named here: --skip-bad-images")
-    rule = split_pictures(pictures, rule)
+    rule = split_pictures(pictures, rule, copies)
     keyed = all(isinstance(picture.name, int) for picture in pictures)
     entries = [_entry(picture, number, keyed) for number, picture in enumerate(pictures)]
     twice = [picture.file for picture in pictures if len(set(picture.captions)) < len(picture.captions)]
@@ -150,11 +152,14 @@ def convert(
     return {"dataset": name, "split_by": rule, "left_out": problems, "images": entries}, notes
 
 
-def split_pictures(pictures: Sequence[AnnotatedImage], rule: str | None) -> str:
+def split_pictures(
+    pictures: Sequence[AnnotatedImage], rule: str | None, copies: Mapping[str, str] | None = None
+) -> str:
     """Give every picture a split; returns the rule.
 
     It is "source" for those of the source, "hash:TRAIN/VAL/TEST" for these per cent by a hash of the file name: a
     picture stays in its split whatever is added or left out. None: the source's if it has any, else hash:80/10/10.
+    `copies` have the name of the picture that each is a copy of, whose split they get.
     BenchError where it cannot be understood, the source's splits are incomplete, or a split stays empty.
     """
     files = [picture.file for picture in pictures]
@@ -175,7 +180,7 @@ def split_pictures(pictures: Sequence[AnnotatedImage], rule: str | None) -> str:
             f"write --split-by {_SOURCE}, or per cent of train, val and test: --split-by {example}",
         )
     for picture in pictures:
-        picture.split = _split_by_name(picture.file, shares)
+        picture.split = _split_by_name((copies or {}).get(picture.file, picture.file), shares)
     filled = {picture.split for picture in pictures}
     if empty := [split for split, share in zip(_SPLITS, shares, strict=True) if share and split not in filled]:
         other = working_rule(files)
@@ -224,8 +229,8 @@ def _check_splits(source: Annotations) -> None:
             image.usable = False
 
 
-def _distinct(source: Annotations, images: Path) -> list[AnnotatedImage]:
-    """The pictures whose files are there, each once."""
+def _existing(source: Annotations, images: Path) -> list[AnnotatedImage]:
+    """The pictures whose files are there."""
     there: list[AnnotatedImage] = []
     completed = 0
     paths = PicturePaths(absolute(images))
@@ -245,16 +250,33 @@ def _distinct(source: Annotations, images: Path) -> list[AnnotatedImage]:
             source.complain("pictures whose path is refused", str(refusal))
     if completed:
         source.notes.append(f"{completed} pictures are named without folder or ending, and were found by it")
-    sizes = {picture.file: (images / picture.file).stat().st_size for picture in there}
-    counts, first, found = Counter(sizes.values()), dict[str, AnnotatedImage](), []
-    for picture in there:
+    return there
+
+
+def _copies(
+    source: Annotations, pictures: Sequence[AnnotatedImage], images: Path, *, keeps_splits: bool
+) -> dict[str, str]:
+    """The first picture of the same content, by the copy's file.
+
+    A file of two entries is a problem, and so is a copy in another split where the source's splits are kept: a model
+    would be tested on what it was trained on.
+    """
+    sizes = {picture.file: (images / picture.file).stat().st_size for picture in pictures}
+    counts, first, copies = Counter(sizes.values()), dict[str, AnnotatedImage](), dict[str, str]()
+    files: set[str] = set()
+    for picture in pictures:
         alone = counts[sizes[picture.file]] == 1
         owner = first.setdefault(picture.file if alone else sha256_of(images / picture.file), picture)
-        if owner is picture:
-            found.append(picture)
-        else:
+        if picture.file in files or (owner is not picture and keeps_splits and owner.split != picture.split):
             source.complain("pictures that are another one", f"{picture.file} is {owner.file}")
-    return found
+            picture.usable = False
+        elif owner is not picture:
+            copies[picture.file] = owner.file
+        files.add(picture.file)
+    if copies:
+        shown = [f"{copy} of {original}" for copy, original in copies.items()]
+        source.notes.append(f"copies of a picture, which share its split: {listed(shown)}")
+    return copies
 
 
 def _files_by_stem(images: Path) -> dict[str, list[str]]:

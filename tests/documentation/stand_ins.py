@@ -27,6 +27,7 @@ def write_stand_ins(folder: Path, draw_scenes: DrawScenes) -> None:
         json.dump({"dataset": "flickr8k", "images": images}, file)
     _write_nocaps(folder, images[-2:])
     _write_other_formats(folder, images)
+    _write_recipes(folder, images)
     _write_graphs(folder / "graphs.json", images)
     _write_regions(folder / "cocobu_att", folder / "cocobu_box", images)
     for name in ("predictions.json", "ours.json", "theirs.json"):
@@ -62,6 +63,45 @@ def _write_other_formats(folder: Path, images: list[dict[str, Any]]) -> None:
     (folder / "photos" / "captions.csv").write_text("".join(f'{a},"{b}"\n' for a, b in [("file", "caption"), *first]))
     lines = [json.dumps({"file_name": name, "text": said}) for name, said in first]
     (folder / "hub_folder" / "metadata.jsonl").write_text("\n".join(lines))
+
+
+def _write_recipes(folder: Path, images: list[dict[str, Any]]) -> None:
+    """The data sets of docs/recipes.md in the form that each is downloaded in."""
+    pictures = folder / "pictures"
+    for place in ("flickr8k_kaggle/Images", "flickr30k/flickr30k_images", "RSICD_images", "iu_xray/images", "paired"):
+        shutil.copytree(pictures, folder / place, ignore=shutil.ignore_patterns("nocaps"))
+    pairs = [(image["filename"], sentence["raw"]) for image in images for sentence in image["sentences"]]
+    kaggle = [f'{name},"{text}"' for name, text in pairs]
+    (folder / "flickr8k_kaggle" / "captions.txt").write_text("\n".join(["image,caption", *kaggle]))
+    results = [f"{name}| {number}| {text}" for number, (name, text) in enumerate(pairs)]
+    (folder / "flickr30k" / "results.csv").write_text("\n".join(["image_name| comment_number| comment", *results]))
+    _write_karpathy(folder / "dataset_rsicd.json", images)
+    reports: dict[str, list[dict[str, Any]]] = {"train": [], "val": [], "test": []}
+    for image in images:
+        if image["split"] in reports:
+            entry = {"id": image["filename"], "report": image["sentences"][0]["raw"], "image_path": [image["filename"]]}
+            reports[image["split"]].append(entry)
+        (folder / "paired" / image["filename"]).with_suffix(".txt").write_text(image["sentences"][0]["raw"])
+    (folder / "iu_xray" / "annotation.json").write_text(json.dumps(reports))
+    (folder / "vizwiz").mkdir()
+    for split, chosen in (("train", images[:-6]), ("val", images[-6:])):
+        shutil.copytree(pictures, folder / "vizwiz" / split, ignore=shutil.ignore_patterns("nocaps"))
+        (folder / "vizwiz" / f"{split}.json").write_text(json.dumps(_coco(chosen, is_rejected=False)))
+        stair = folder / f"stair_captions_v1.2_{split}_tokenized.json"
+        stair.write_text(json.dumps(_coco(chosen, tokenized_caption="山羊 が いる")))
+    predictions = [{"image_id": image["imgid"], "caption": image["sentences"][0]["raw"]} for image in images[-6:]]
+    (folder / "vizwiz_predictions.json").write_text(json.dumps(predictions))
+    by_file = {image["filename"]: image["sentences"][0]["raw"] for image in images}
+    (folder / "by_file.json").write_text(json.dumps(by_file))
+
+
+def _coco(images: Iterable[dict[str, Any]], **of_captions: object) -> dict[str, Any]:
+    listed: dict[str, list[dict[str, Any]]] = {"images": [], "annotations": []}
+    for image in images:
+        listed["images"].append({"id": image["imgid"], "file_name": image["filename"]})
+        for sentence in image["sentences"]:
+            listed["annotations"].append({"image_id": image["imgid"], "caption": sentence["raw"], **of_captions})
+    return listed
 
 
 def _write_regions(arrays: Path, boxes: Path, images: Iterable[dict[str, Any]]) -> None:

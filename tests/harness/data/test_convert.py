@@ -1,5 +1,6 @@
 """Other formats, converted to what runs read."""
 
+import itertools
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -151,7 +152,6 @@ def test_what_is_wrong_is_named_or_left_out(tmp_path: Path) -> None:
     expected = (
         "lines with another number of fields, or no file: 1 (line 28)",
         "missing pictures: 1 (gone.png)",
-        "pictures that are another one: 1 (copy.png is 3.png)",
         "pictures with an empty caption: 1 (0.png)",
         "'../x.png'",
     )
@@ -161,9 +161,21 @@ def test_what_is_wrong_is_named_or_left_out(tmp_path: Path) -> None:
     assert "--skip-bad-images" in str(refused.value.hint)
     assert not (tmp_path / "dataset_own.json").exists()
     content = converted(tmp_path, table, "--skip-bad-images")
-    assert [image["filename"] for image in content["images"]] == MANY
+    assert [image["filename"] for image in content["images"]] == [*MANY, "copy.png"]
+    splits = {image["filename"]: image["split"] for image in content["images"]}
+    assert splits["copy.png"] == splits["3.png"], "nothing is tested on what it was trained on"
     assert len(content["left_out"]) == len(expected)
     assert len(content["images"][1]["sentences"]) == 2  # given twice, and kept
+
+
+def test_a_copy_in_another_split_is_refused(tmp_path: Path) -> None:
+    draw(tmp_path, MANY)
+    (tmp_path / "copy.png").write_bytes((tmp_path / "3.png").read_bytes())
+    rows = [f"{name},a dog,{split}" for name, split in zip(MANY, itertools.cycle(("train", "val", "test")))]
+    (tmp_path / "own.csv").write_text("\n".join(["file,caption,split", *rows, "copy.png,a dog,val"]))
+    with pytest.raises(BenchError, match=r"copy.png is 3.png"):
+        converted(tmp_path, tmp_path / "own.csv")
+    assert len(converted(tmp_path, tmp_path / "own.csv", "--split-by", "hash:40/30/30")["images"]) == len(MANY) + 1
 
 
 @pytest.mark.parametrize(
