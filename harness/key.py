@@ -63,7 +63,7 @@ def identity(config: RunConfig, signature: Mapping[str, str]) -> dict[str, Any]:
 
 
 _NOT_OF_A_STAGE: Final = frozenset(
-    {"schedule", "reward", "tuned", "size", "beam", "lenpen", "nrefs", "tok", "df", "v", "rev"}
+    {"schedule", "reward", "tuned", "size", "beam", "lenpen", "nrefs", "tok", "df", "meteor", "v", "rev"}
 )
 """Fields of the signature that say nothing of a single stage, or that its settings and its code say."""
 

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.config.evaluation import TokenizerName
 from harness.data.dataset import Sample
 from harness.data.regions.features import VisualFeatures
 from harness.metrics.cider import consensus_scores
-from harness.metrics.ptb import tokenize_by_image, tokenize_ptb
+from harness.metrics.ptb import python_tokenizer, tokenize_by_image
 
 Rows = NDArray[np.float32]
 TIE = 1e-12  # scores this near to each other differ by rounding alone
@@ -38,12 +39,12 @@ def retrieved_captions(
     return captions
 
 
-def majority_caption(train: Sequence[Sample]) -> str:
+def majority_caption(train: Sequence[Sample], tokenizer: TokenizerName = "python") -> str:
     """The training caption with the highest mean CIDEr-D against all training images.
 
     Of several captions that score alike, the first by its tokens is taken, as the first image has it.
     """
-    tokens = tokenize_by_image({sample.image_id: sample.captions for sample in train}, tokenize_ptb)
+    tokens = tokenize_by_image({sample.image_id: sample.captions for sample in train}, python_tokenizer(tokenizer))
     scores = consensus_scores(tokens)
     written = [caption for sample in train for caption in sample.captions]
     tokenized = [text for texts in tokens.values() for text in texts]

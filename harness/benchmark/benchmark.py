@@ -50,7 +50,9 @@ def run_benchmark(
             check=partial(check_rows, benchmark, resolved.models, reporter),
             spread=spread_over(executor, device, BASE_BYTES),
         )
-        more = None if benchmark.more is None else more_evaluator(benchmark.more, context.data, str(device))
+        more = None
+        if benchmark.more is not None:
+            more = more_evaluator(benchmark.more, context.data, str(device), context.evaluation)
         # The plan: a run for every model and seed, or the finished one that stands for it.
         with reporter.step("Planning the runs"):
             specs = plan(benchmark, resolved, context, reporter, store)

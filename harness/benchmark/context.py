@@ -9,6 +9,7 @@ from typing import Self
 import torch
 
 from harness.benchmark.signature import DataFields, data_field, model_signature, nrefs_field, vocabulary_field
+from harness.config.evaluation import TokenizerName
 from harness.config.execution import ExecutionConfig
 from harness.config.features import FeatureConfig
 from harness.config.preset import Decoding, Preset
@@ -35,7 +36,9 @@ from harness.data.prepare_features import (
 from harness.data.regions.features import VisualFeatures, both_streams
 from harness.data.verify import has_pictures
 from harness.data.vocabularies import SubwordVocabulary
-from harness.data.vocabulary import PREPARATIONS, Vocabulary, counted_captions
+from harness.data.vocabulary import PREPARATIONS, Vocabulary, choose_preparation, counted_captions
+from harness.metrics.signature import DEFAULT_SETTINGS, EvaluationSettings
+from harness.metrics.spice import find_spice
 from harness.training.sentence_graphs import check_sentences, open_sentences
 from harness.utils.errors import BenchError
 from harness.utils.files import require_utf8
@@ -128,18 +131,21 @@ class ComputeDevice:
 
 @dataclass(frozen=True)
 class RunContext:
-    """What a process opened for the runs of a benchmark, and the preset that one of them is trained by."""
+    """What a process opened for the runs of a benchmark, the preset that one is trained by, and how it is scored."""
 
     data: BenchmarkData
     inputs: ModelInputs
     compute: ComputeDevice
     preset: Preset
     made_from: MadeFrom | None = None
+    evaluation: EvaluationSettings = DEFAULT_SETTINGS
 
     @property
     def signature(self) -> dict[str, str]:
         """What scores of trained models depend on; of a tuned model, size and schedule are those before tuning."""
-        signed = model_signature(self.preset, self.data.fields, precision=self.compute.precision)
+        signed = model_signature(
+            self.preset, self.data.fields, precision=self.compute.precision, evaluation=self.evaluation
+        )
         if self.made_from is not None and self.made_from.tuned is not None:
             signed |= {"size": self.made_from.size, "schedule": self.made_from.schedule}
             signed["tuned"] = self.made_from.tuned.label
@@ -240,7 +246,7 @@ def open_context(
                 "add --set recipe.restval=train",
             )
     words = preset.vocabulary
-    preparation = "words" if recipe is None else recipe.captions
+    preparation = choose_preparation("words" if recipe is None else recipe.captions, conditions.tokenizer)
     vocabulary: Vocabulary
     with reporter.step("Building the vocabulary"):
         captions = counted_captions(dataset, splits.get("train", ()), preparation)
@@ -275,7 +281,15 @@ def open_context(
     )
     inputs = ModelInputs(vocabulary, backbone.preprocessing, preset.decoding)
     set_products(device, conditions.precision)
-    return RunContext(data, inputs, ComputeDevice(device, conditions.precision, conditions.execution), preset)
+    return RunContext(
+        data,
+        inputs,
+        ComputeDevice(device, conditions.precision, conditions.execution),
+        preset,
+        evaluation=EvaluationSettings(
+            tokenizer=conditions.tokenizer, language=conditions.language, spice=find_spice() is not None
+        ),
+    )
 
 
 def open_inputs(
@@ -300,14 +314,17 @@ def looking(sees: Sequence[VisualKind], dataset: Dataset) -> Sequence[VisualKind
     return sees or (() if dataset.is_references or not has_pictures(dataset) else ("none",))
 
 
-def check_captions(dataset: Dataset, preset: Preset, *, trains: bool, reporter: Reporter) -> None:
+def check_captions(
+    dataset: Dataset, preset: Preset, *, trains: bool, reporter: Reporter, tokenizer: TokenizerName = "python"
+) -> None:
     """Look at the captions before any work; a note where few images validate, or training cuts captions.
 
     `trains` says whether a row is made of the training captions. BenchError where captions are no words to the
     tokenizer, models would learn no word, or one image validates.
     """
     for name, samples in dataset.splits.items():
-        refuse_unspaced((caption for sample in samples for caption in sample.captions), f"the split {name}")
+        captions = [caption for sample in samples for caption in sample.captions]
+        refuse_unspaced(captions, f"the split {name}", tokenizer)
     if dataset.is_references or not trains:
         return
     validating = len(dataset.splits.get("val", ()))
@@ -325,7 +342,7 @@ def check_captions(dataset: Dataset, preset: Preset, *, trains: bool, reporter: 
     words, recipe = preset.vocabulary, preset.recipe
     if words.kind != "words":
         return
-    preparation = "words" if recipe is None else recipe.captions
+    preparation = choose_preparation("words" if recipe is None else recipe.captions, tokenizer)
     tokenize = PREPARATIONS[preparation].tokenize
     counts, lengths = Counter[str](), list[int]()
     with reporter.step("Reading the captions"):

@@ -43,6 +43,7 @@ from harness.data.hub import WeightsMissing
 from harness.executors import CallError
 from harness.key import check_plugins, run_key, training_reads
 from harness.measure.environment import describe_state
+from harness.metrics.languages import missing_in_language
 from harness.metrics.spice import find_spice
 from harness.training.checkpoint import last_checkpoint, read_position
 from harness.training.distributed import other_ranks
@@ -173,7 +174,7 @@ def _run_and_store(spec: RunSpec, config: RunConfig, services: Services, *, reru
                 tools = RunTools(
                     folder=weights_folder(spec.key, config, workspace),
                     store=store,
-                    evaluator=services.evaluator,
+                    evaluator=services.evaluator(context),
                     reporter=reporter,
                     on_epoch=record,
                     on_step=log.on_step,
@@ -189,9 +190,9 @@ def _run_and_store(spec: RunSpec, config: RunConfig, services: Services, *, reru
                     case HubRun():
                         outcome = run_hub(config, context, tools)
                     case CaptionsRun():
-                        outcome = score_captions(config, context.data, services.evaluator)
+                        outcome = score_captions(config, context.data, services.evaluator(context))
                     case ReferenceRun():
-                        outcome = score_reference(config.model, context.data, services.evaluator)
+                        outcome = score_reference(config.model, context.data, services.evaluator(context))
                 outcome = _costs_with_beginning(outcome, workspace.run_folder(spec.key) / BEGINNING, machine)
                 outcome = replace(outcome, environment=environment | outcome.environment)
                 log.finish(outcome)
@@ -252,17 +253,19 @@ def _refuse_other_key(spec: RunSpec, config: RunConfig, context: RunContext, wor
 def _add_what_is_missing(spec: RunSpec, services: Services) -> str:
     """A note on scores that a finished run lacked, and that were added now or cannot be had."""
     store = services.store
+    config = None if spec.config is None else config_of(spec)
     tried = set(metric_names()) - services.unscored - (set() if find_spice() is not None else {"SPICE"})
+    if config is not None:
+        tried -= missing_in_language(config.tokenizer, config.language).keys()
     missing = missing_metrics(store, spec.key, tried)
     if not missing:
         return ""
-    config = None if spec.config is None else config_of(spec)
     if config is None or config.files.data is None:  # of a published copy
         return "; not scored again: its row does not say where its data lie"
     services.load(config.execution.plugins)
     context = services.context(config)
     services.warm_up(context)
-    reasons = add_missing_scores(spec, missing, context.data, services.evaluator, store)
+    reasons = add_missing_scores(spec, missing, context.data, services.evaluator(context), store)
     services.unscored |= {metric for metric, reason in reasons.items() if reason}
     return "".join(f"; {metric}: {reason or 'scored now'}" for metric, reason in reasons.items())
 

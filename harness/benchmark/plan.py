@@ -24,6 +24,7 @@ from harness.config.preset import Preset
 from harness.config.run import Conditions, RunData, config_of
 from harness.config.tuning import Tuned
 from harness.data.dataset import Dataset
+from harness.data.vocabulary import choose_preparation, preparation_label
 from harness.executors import Executor
 from harness.executors.local import LocalExecutor
 from harness.metrics.more.measure import MoreSettings
@@ -101,8 +102,9 @@ def resolve(benchmark: Benchmark, reporter: Reporter) -> Resolved:
 
 
 def conditions_of(benchmark: Benchmark, models: Sequence[RequestedModel]) -> Conditions:
-    """What is opened for these models; BenchError where the device is not there."""
-    experiment = benchmark.experiment
+    """What is opened for these models; BenchError where the device is not there, or what makes words of captions."""
+    experiment, recipe = benchmark.experiment, benchmark.preset.recipe
+    preparation_label(choose_preparation("words" if recipe is None else recipe.captions, experiment.tokenizer))
     device = choose_device(experiment.execution.device)
     needs_pictures = not all(looks_at_nothing(model.word) for model in models)
     kinds = {model.visual for model in models}
@@ -118,6 +120,8 @@ def conditions_of(benchmark: Benchmark, models: Sequence[RequestedModel]) -> Con
         described=described,
         preset=benchmark.preset,
         precision=choose_precision(experiment.precision, device),
+        tokenizer=experiment.tokenizer,
+        language=experiment.language,
         execution=replace(benchmark.execution, device=str(device)),
     )
 
@@ -145,7 +149,8 @@ def check_rows(benchmark: Benchmark, models: Sequence[RequestedModel], reporter:
             f"{dataset.conversion or 'see bench data convert --help'}",
         )
     trains = any(word not in REFERENCE_ROWS for word in trained)
-    check_captions(dataset, benchmark.preset, trains=trains, reporter=reporter)
+    tokenizer = benchmark.experiment.tokenizer
+    check_captions(dataset, benchmark.preset, trains=trains, reporter=reporter, tokenizer=tokenizer)
 
 
 def plan(

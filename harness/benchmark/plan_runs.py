@@ -157,6 +157,8 @@ class Planner:
             "features": conditions.features,
             "preset": preset,
             "precision": conditions.precision,
+            "tokenizer": conditions.tokenizer,
+            "language": conditions.language,
             "files": conditions.files,
             "execution": conditions.execution,
             "made_from": made_from,

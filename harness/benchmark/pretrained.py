@@ -11,6 +11,7 @@ from harness.benchmark.context import RunContext
 from harness.benchmark.signature import NOT_APPLICABLE, pretraining_field
 from harness.data.hub import HubPreprocessing, WeightsMissing, cached_snapshot, hub_is_reachable, require_files
 from harness.data.vocabularies import HubVocabulary
+from harness.data.vocabulary import choose_preparation
 from harness.utils.errors import BenchError
 from harness.utils.files import absolute, expanded
 from harness.utils.hashing import digest
@@ -84,9 +85,11 @@ class Pretrained:
         arguments = {"folder": str(folder), "max_len": context.preset.size["max_len"]}
         model: Any = create_model(self.model, vocab_size=0, visual_dim=0, **arguments)
         model.to(context.compute.device, torch.float32)  # some are published in half precision, and none runs in it
+        begin, end = model.begin_and_end()
+        preparation = choose_preparation("words", context.evaluation.tokenizer)
         inputs = replace(
             context.inputs,
-            vocabulary=HubVocabulary.read(folder, *model.begin_and_end()),
+            vocabulary=HubVocabulary.read(folder, begin, end, preparation),
             preprocessing=HubPreprocessing(folder),
         )
         return model, replace(context, inputs=inputs), arguments

@@ -176,7 +176,8 @@ def score_reference(row: str, data: BenchmarkData, evaluator: Evaluator) -> Outc
     reason = "a reference row has no model"
     costs = {name: Quantity(None, reason) for name in ("parameters", "train_seconds", "gmac_beam")}
     splits = []
-    always = majority_caption(data.train) if row == "majority" else ""
+    tokenizer = evaluator.settings.tokenizer
+    always = majority_caption(data.train, tokenizer) if row == "majority" else ""
     for split, samples in data.evaluated.items():
         if row == "human":
             result, seconds = score_people(split, data, evaluator)

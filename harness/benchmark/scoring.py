@@ -12,6 +12,7 @@ from harness.metrics.contract import OVERALL
 from harness.metrics.evaluator import Evaluation, Evaluator, held_out_rounds, with_intervals
 from harness.metrics.facts import Expected, expected_words, measure_facts, measure_words
 from harness.metrics.more.measure import MoreEvaluator, MoreSettings, ScoredCaptions
+from harness.metrics.signature import DEFAULT_SETTINGS, EvaluationSettings
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
 from results.records import Quantity, RunSpec, SplitResult
@@ -127,10 +128,12 @@ def _domains(split: str, data: BenchmarkData) -> dict[int, str] | None:
     return {sample.image_id: sample.domain for sample in data.evaluated[split] if sample.domain is not None} or None
 
 
-def more_evaluator(settings: MoreSettings, data: BenchmarkData, device: str) -> MoreEvaluator:
-    """What computes them on this data set; BenchError where a file of objects cannot be used."""
+def more_evaluator(
+    settings: MoreSettings, data: BenchmarkData, device: str, words: EvaluationSettings = DEFAULT_SETTINGS
+) -> MoreEvaluator:
+    """What computes them on this data set, in these words; BenchError where a file of objects cannot be used."""
     objects = None if settings.instances else objects_of_scenes(annotations_of(data.dataset))
-    return MoreEvaluator(settings, objects, device)
+    return MoreEvaluator(settings, objects, device, words=words)
 
 
 def add_more_metrics(

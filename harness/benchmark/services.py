@@ -18,7 +18,6 @@ from harness.data.feature_cache import Spread
 from harness.measure.environment import describe_environment
 from harness.metrics.evaluator import Evaluator
 from harness.metrics.signature import EvaluationSettings
-from harness.metrics.spice import find_spice
 from harness.utils.plugins import load_plugins
 from harness.utils.processes import close_with_worker
 from harness.utils.progress import Reporter
@@ -37,6 +36,7 @@ class Services(ExitStack):
         self.workspace, self.reporter = workspace, reporter
         self._plugins = set(plugins)
         self._contexts: dict[str, RunContext] = {}
+        self._evaluators: dict[EvaluationSettings, Evaluator] = {}
         self._warm = False
         self.environment: Callable[[torch.device], dict[str, Any]] = cache(describe_environment)
         self.unscored: set[str] = set()
@@ -60,10 +60,12 @@ class Services(ExitStack):
         """The results of the workspace."""
         return self.enter_context(Store(self.workspace.database))
 
-    @cached_property
-    def evaluator(self) -> Evaluator:
-        """What scores captions; its processes start behind the first training."""
-        return self.enter_context(Evaluator(settings=EvaluationSettings(spice=find_spice() is not None)))
+    def evaluator(self, context: RunContext) -> Evaluator:
+        """What scores captions of these conditions; its processes start behind the first training."""
+        settings = context.evaluation
+        if settings not in self._evaluators:
+            self._evaluators[settings] = self.enter_context(Evaluator(settings=settings))
+        return self._evaluators[settings]
 
     def context(
         self, conditions: Conditions, *, check: Check = lambda _: None, spread: Spread | None = None
@@ -82,7 +84,7 @@ class Services(ExitStack):
         if not self._warm:
             samples = chain.from_iterable(context.data.evaluated.values())
             references = chain.from_iterable(sample.captions for sample in samples)
-            self.evaluator.warm_up([*context.inputs.vocabulary.words, *references])
+            self.evaluator(context).warm_up([*context.inputs.vocabulary.words, *references])
             self._warm = True
 
 

@@ -12,9 +12,9 @@ from harness.config.schedule import Schedule
 from harness.config.tuning import Budget, SearchSpace
 from harness.data.dataset import Dataset, Sample
 from harness.data.vocabularies import SubwordVocabulary
-from harness.data.vocabulary import Vocabulary
+from harness.data.vocabulary import Vocabulary, preparation_label
 from harness.key import RESULTS_REVISION
-from harness.metrics.signature import EvaluationSettings, run_fields
+from harness.metrics.signature import DEFAULT_SETTINGS, EvaluationSettings, run_fields
 from harness.utils.hashing import digest
 from zoo.card import NOT_DOCUMENTED, Pretraining
 
@@ -50,7 +50,7 @@ def _count_references(samples: Sequence[Sample], held_out: int) -> str:
 def vocabulary_field(vocabulary: Vocabulary, min_count: int) -> str:
     """How captions become tokens: preparation, merges learnt if any, threshold, and a digest of the entries."""
     merges = f"bpe{len(vocabulary.merges)}," if isinstance(vocabulary, SubwordVocabulary) else ""
-    return f"{vocabulary.preparation},{merges}min{min_count}#{vocabulary.digest()[:6]}"
+    return f"{preparation_label(vocabulary.preparation)},{merges}min{min_count}#{vocabulary.digest()[:6]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,9 @@ class DataFields:
     sentences: str | None = None
 
 
-def model_signature(preset: Preset, fields: DataFields, *, precision: str) -> dict[str, str]:
+def model_signature(
+    preset: Preset, fields: DataFields, *, precision: str, evaluation: EvaluationSettings = DEFAULT_SETTINGS
+) -> dict[str, str]:
     """The signature of a trained model, in display order; in the paper track with every setting of the recipe."""
     recipe = preset.recipe
     # Most of all whether the end token is a part of what is rewarded.
@@ -75,7 +77,7 @@ def model_signature(preset: Preset, fields: DataFields, *, precision: str) -> di
     return {
         "data": fields.data,
         "nrefs": fields.nrefs,
-        **run_fields(EvaluationSettings()),
+        **run_fields(evaluation),
         "beam": str(preset.decoding.beam_size),
         "maxlen": str(preset.decoding.max_len),
         "lenpen": f"{preset.decoding.length_penalty:g}",

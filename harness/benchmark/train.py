@@ -19,6 +19,7 @@ from harness.data.features import Features
 from harness.data.graphs import NumberedGraph, SentenceGraphs
 from harness.data.pixels import resident
 from harness.data.vocabulary import Vocabulary, as_read
+from harness.data.word_tokenizers import word_tokenizer
 from harness.inference.generate import caption_images
 from harness.key import check_plugins
 from harness.metrics.cider import mean_cider_d
@@ -265,6 +266,9 @@ def _validation(model: Captioner, context: RunContext, reporter: Reporter) -> Ca
             title="  validating",
             replayed=device.type == "cuda",
         )
-        return mean_cider_d(references, captions.by_image)
+        said = captions.by_image
+        if word_tokenizer(vocabulary.preparation) is not None:  # a pretrained model's text may have no spaces
+            said = {image_id: " ".join(tokenize(caption)) for image_id, caption in said.items()}
+        return mean_cider_d(references, said)
 
     return validate

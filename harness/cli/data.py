@@ -235,14 +235,15 @@ def verify(
 
 
 def _doubts_about_captions(dataset: "Dataset") -> list[str]:
-    """What is odd about the captions, and how many bench run cuts; BenchError for a script without spaces."""
+    """What is odd about the captions, which tokenizer they need, and how many bench run cuts."""
     from harness.config.load import load_preset
-    from harness.data.formats.look import cut_references, odd_captions, refuse_unspaced
+    from harness.data.formats.look import cut_references, odd_captions, unspaced
     from harness.data.vocabulary import tokenize
 
     captions = [caption for sample in dataset.samples for caption in sample.captions]
-    refuse_unspaced(captions, dataset.name)
     doubts = [f"perhaps no captions: {doubt}" for doubt in odd_captions(dict(enumerate(captions)))]
+    if (script := unspaced(captions, dataset.name)) is not None:
+        return [*doubts, f"{script.said}: bench run, bench plan and bench tune take them with {script.options}"]
     trained = [caption for sample in dataset.splits.get("train", ()) for caption in sample.captions]
     preset = load_preset(DEFAULT_PRESET)
     if cut := cut_references(trained, [len(tokenize(caption)) for caption in trained], preset):

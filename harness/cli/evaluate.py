@@ -11,9 +11,16 @@ import typer
 
 from harness.cli.evaluate_print import print_more, print_scores
 from harness.cli.inputs import doing
-from harness.cli.options import BertOption, ClipOption, InstancesOption, refuse_typed
+from harness.cli.options import (
+    BertOption,
+    ClipOption,
+    InstancesOption,
+    LanguageOption,
+    TokenizerOption,
+    refuse_typed,
+)
 from harness.cli.output import ForceOption, Out, check_folder, check_out, deliver, echo
-from harness.metrics.signature import DomainFrequencies, EvaluationSettings, TokenizerName
+from harness.metrics.signature import DomainFrequencies, EvaluationSettings
 from harness.utils.errors import BenchError
 
 if TYPE_CHECKING:
@@ -32,6 +39,7 @@ bench evaluate results.json --references dataset_coco.json.gz --split test \
     --out scores.json
 bench evaluate nocaps.json --references nocaps_val_4500_captions.json \
     --domain-df subset
+bench evaluate ours.json --references coco_cn.json --tokenizer zh
 bench evaluate results.json --references captions_val2014.json --more \
     --instances instances_val2014.json
 bench evaluate results.json --references captions_val2014.json \
@@ -46,15 +54,9 @@ ScoresOption = Annotated[
         help="A metric that was computed elsewhere: JSON with a number for each caption.",
     ),
 ]
-TokenizerOption = Annotated[
-    TokenizerName,
-    typer.Option(
-        "--tokenizer", help="The tokenizer: in Python, or its Java original, which gives the same for captions."
-    ),
-]
 NoMeteorOption = Annotated[bool, typer.Option("--no-meteor", help="Leave METEOR out: no Java, and faster.")]
 _OF_ONE_FILE = (
-    *("out", "force", "scores", "split", "reference_field", "domain_df", "domains", "tokenizer", "sets", "no_meteor"),
+    *("out", "force", "scores", "split", "reference_field", "domain_df", "domains", "sets", "no_meteor"),
     *("id_field", "by_position", "caption_field"),
 )
 
@@ -98,6 +100,7 @@ def evaluate(
         ),
     ] = False,
     tokenizer: TokenizerOption = "python",
+    language: LanguageOption = None,
     more: Annotated[
         bool,
         typer.Option("--more", help="Also measure diversity, and what --clip, --bert, --instances and --sets are for."),
@@ -129,7 +132,8 @@ def evaluate(
 
     Several files are compared with each other, over the same images.
 
-    Scores equal those of pycocoevalcap 1.2. Exit code 0: every metric was computed; 1: some were not; 2: wrong input.
+    Scores equal those of pycocoevalcap 1.2. Exit code 0: every metric that the language has was computed; 1: some were
+    not; 2: wrong input.
     """
     with doing("Loading the evaluator"):
         from harness.data.formats.match import MatchOptions
@@ -148,7 +152,8 @@ def evaluate(
         if report is not None:
             check_folder(report, "--report", inputs=[*predictions, references, cards])
         further = more_settings if more else None
-        compare_systems(predictions, references, images, report, cards, further, allow_subset=allow_subset)
+        words = {"tokenizer": tokenizer, "language": language}
+        compare_systems(predictions, references, images, report, cards, further, words, allow_subset=allow_subset)
         return
     if images is not None and not more:
         raise BenchError("--images is for --clip, or for the pictures of --report", "add one of them, or leave it out")
@@ -159,18 +164,22 @@ def evaluate(
     with doing(f"Reading {references}"):
         wanted = _read_references(references, split, reference_field, domains, domain_df)
     settings = EvaluationSettings(
-        tokenizer=tokenizer, domain_df=domain_df, meteor=not no_meteor, spice=find_spice() is not None
+        tokenizer=tokenizer,
+        domain_df=domain_df,
+        meteor=not no_meteor,
+        spice=find_spice() is not None,
+        language=language,
     )
     options = MatchOptions(id_field, by_position, caption_field)
     scored, chosen, captions = _score(file, wanted, other_metrics, options, settings, allow_subset=allow_subset)
     print_scores(scored, wanted)
     content = scored.to_json(wanted.labels)
-    missing = [metric for metric in _metrics_asked_for(settings) if scored.quantity(metric).value is None]
+    missing = [metric for metric in ("BLEU-4", *settings.wanted) if scored.quantity(metric).value is None]
     if more:
         several = (
             None if sets is None else _read_sets(sets, wanted, chosen, MatchOptions(id_field, False, caption_field))
         )
-        measured = _measure_more(more_settings, references, wanted, chosen, captions, several, images=images)
+        measured = _measure_more(more_settings, references, wanted, chosen, captions, several, settings, images=images)
         print_more(measured)
         content |= _more_json(measured, wanted)
         missing += more_settings.lacking(measured.values, *(["self-CIDEr"] if sets else ()))
@@ -210,7 +219,7 @@ def _score(
     names = {"files": references.files, "labels": references.labels}
     predictions = read_predictions(file, references.captions, **names, options=options)
     try:
-        matched = match_captions(predictions, references, allow_subset=allow_subset)
+        matched = match_captions(predictions, references, allow_subset=allow_subset, tokenizer=settings.tokenizer)
     except BenchError as error:
         raise BenchError(f"{file}: {error}", error.hint) from error
     others: dict[str, dict[int, float]] = {}
@@ -227,15 +236,6 @@ def _score(
             reporter.note(f"perhaps no captions: {doubt}", style="yellow")
         report = score_captions(matched, settings, others)
     return report, matched.references, matched.captions
-
-
-def _metrics_asked_for(settings: EvaluationSettings) -> list[str]:
-    metrics = ["BLEU-4"]
-    if settings.meteor:
-        metrics.append("METEOR")
-    if settings.spice:
-        metrics.append("SPICE")
-    return metrics
 
 
 def _read_sets(
@@ -261,6 +261,7 @@ def _measure_more(
     references: Mapping[int, Sequence[str]],
     captions: Mapping[int, str],
     several: Mapping[int, list[str]] | None,
+    words: EvaluationSettings,
     *,
     images: Path | None,
 ) -> Measured:
@@ -275,7 +276,7 @@ def _measure_more(
         {} if images is None else _image_files(images, wanted, references),
     )
     objects = None if settings.instances else objects_of_scenes(file)
-    return MoreEvaluator(settings, objects).measure(system)
+    return MoreEvaluator(settings, objects, words=words).measure(system)
 
 
 def _more_json(measured: Measured, references: References) -> dict[str, Any]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -24,10 +24,14 @@ def compare_systems(
     report: Path | None,
     cards: Path | None,
     more: MoreSettings | None,
+    words: Mapping[str, Any],
     *,
     allow_subset: bool,
 ) -> None:
-    """Score files of captions as rows, print who is better than whom, and write a report that is a workspace, too."""
+    """Score files of captions as rows, print who is better than whom, and write a report that is a workspace, too.
+
+    `words` are `tokenizer` and `language` of the experiment.
+    """
     from tempfile import TemporaryDirectory
 
     with doing("Loading torch"):
@@ -52,6 +56,7 @@ def compare_systems(
             data=DataChoice(annotations=str(references), images=images),
             cards=cards,
             allow_subset=allow_subset,
+            **words,
             workspace=place.root,
         )
         ended, lacking = run_benchmark(Benchmark(experiment, load_preset("quick"), place, more=more), reporter)

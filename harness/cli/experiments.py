@@ -138,6 +138,8 @@ _FIELDS: Final[Mapping[str, tuple[str, Callable[[Any], Any]]]] = {
     "data": ("data.annotations", _same),
     "images": ("data.images", _same),
     "skip_bad_images": ("data.skip_bad_images", _same),
+    "tokenizer": ("tokenizer", _same),
+    "language": ("language", _same),
     "backbone": ("features.backbone", _same),
     "backbone_weights": ("features.weights", str),
     "backbone_option": ("features.options", _pairs("--backbone-option")),

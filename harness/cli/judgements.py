@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli.evaluate import NoMeteorOption, ScoresOption, TokenizerOption, named_files, write_json
+from harness.cli.evaluate import NoMeteorOption, ScoresOption, named_files, write_json
 from harness.cli.inputs import doing
+from harness.cli.options import LanguageOption, TokenizerOption
 from harness.cli.output import ForceOption, Out, check_out, echo, format_table
 from harness.metrics.signature import EvaluationSettings
 from harness.utils.errors import BenchError
@@ -35,6 +36,7 @@ def judgements(
         bool, typer.Option("--by-position", help="Take scores that name no image in the order of the captions.")
     ] = False,
     tokenizer: TokenizerOption = "python",
+    language: LanguageOption = None,
     no_meteor: NoMeteorOption = False,
 ) -> None:
     """Say how far each metric agrees with people's ratings of captions.
@@ -45,14 +47,16 @@ def judgements(
     check_out(out, force=force, inputs=[file, references, *others.values()])
     with doing("Loading the evaluator"):
         from harness.metrics.evaluator import Evaluator
+    from harness.data.formats.look import refuse_unspaced
     from harness.metrics.contract import OVERALL
     from harness.metrics.judgements import agreements, read_judgements, scores_in_order
     from results.statistics.agreement import NO_RATINGS, differences
 
-    settings = EvaluationSettings(tokenizer=tokenizer, meteor=not no_meteor)
+    settings = EvaluationSettings(tokenizer=tokenizer, meteor=not no_meteor, language=language)
     judged = read_judgements(file, references)
     numbers = {name: scores_in_order(path, name, judged, by_position=by_position) for name, path in others.items()}
     texts = dict(enumerate(judged.references)), dict(enumerate(judged.captions))
+    refuse_unspaced((text for texts in judged.references for text in texts), file.name, tokenizer)
     with Evaluator(settings=settings) as evaluator:
         scored = evaluator.evaluate(*texts, others=numbers)
     agreement = agreements(judged, scored.per_image)
@@ -90,7 +94,7 @@ def judgements(
         "reasons": reasons,
     }
     write_json(content, out)
-    if "CIDEr-D" in reasons or (settings.meteor and "METEOR" in reasons):
+    if reasons.keys() & {"CIDEr-D", *settings.wanted}:
         raise typer.Exit(1)
 
 

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from harness.cli.output import TableFormat
+from harness.config.evaluation import TokenizerName, parse_language
 from harness.config.limits import MAX_HOURS, MAX_MEMORY_GB, MAX_PROCESSES, MAX_SEED, MAX_SEEDS, MAX_SIDE, MAX_WORDS
 from harness.utils.errors import BenchError
 
@@ -139,6 +140,24 @@ ChangeOption = Annotated[
         metavar="KEY=VALUE",
         help="Change the preset, as size.d_model=128.",
         rich_help_panel=_TRAINING,
+    ),
+]
+TokenizerOption = Annotated[
+    TokenizerName,
+    typer.Option(
+        "--tokenizer",
+        help="Words of captions: PTB's in Python, or the Java original, which gives the same; of languages without "
+        "spaces zh, ja, vi, or characters.",
+    ),
+]
+LanguageOption = Annotated[
+    str | None,
+    typer.Option(
+        "--language",
+        metavar="CODE",
+        callback=lambda code: None if code is None else parse_language(code),
+        help="METEOR's language, as de; it is null in those that METEOR has not.",
+        show_default="en, or the tokenizer's",
     ),
 ]
 PlaceUnfinishedOption = Annotated[

@@ -62,6 +62,8 @@ def plan(
     data: options.DataOption = "scenes",
     images: options.ImagesOption = None,
     skip_bad_images: options.SkipBadImagesOption = False,
+    tokenizer: options.TokenizerOption = "python",
+    language: options.LanguageOption = None,
     backbone: options.BackboneOption = None,
     backbone_weights: options.BackboneWeightsOption = None,
     backbone_option: options.BackboneSettingOption = None,

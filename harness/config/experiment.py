@@ -18,6 +18,7 @@ from typing import Any, Final, Literal
 import yaml
 from pydantic import ConfigDict, Field, ValidationError, field_validator
 
+from harness.config.evaluation import TokenizerName, parse_language
 from harness.config.features import FeatureConfig, parse_graphs
 from harness.config.limits import MAX_COUNT, MAX_HOURS, MAX_MEMORY_GB, MAX_PROCESSES, MAX_SEED, MAX_SEEDS
 from harness.config.model_patterns import split_patterns
@@ -84,6 +85,8 @@ class Experiment(Strict):
         models: names, globs and `all`; `hf:NAME`, `captions:FILE` and `ensemble:MODEL:SEEDS`.
         features: what models see; None for what the preset says, on the embedded data.
         set: changes of the preset by dotted name, as `size.d_model: 128`.
+        tokenizer: how captions become words, in the vocabulary and before they are scored.
+        language: the one of METEOR; None for English, or the tokenizer's.
         seeds: trainings of each model; None for the preset's number.
         budgets: multiples of the preset's epochs, ascending.
         tuned: `workspace`, or files of `bench tune --export`.
@@ -98,6 +101,8 @@ class Experiment(Strict):
     allow_subset: bool = False
     plugins: tuple[str, ...] = ()
     data: DataChoice = DataChoice()
+    tokenizer: TokenizerName = "python"
+    language: str | None = None
     features: FeatureConfig | None = None
     preset: str = DEFAULT_PRESET
     changes: dict[str, Setting] = Field(default_factory=dict, alias="set")
@@ -122,6 +127,11 @@ class Experiment(Strict):
     @classmethod
     def _dotted_changes(cls, changes: object) -> object:
         return _dotted(changes) if isinstance(changes, dict) else changes
+
+    @field_validator("language")
+    @classmethod
+    def _parse_language(cls, language: str | None) -> str | None:
+        return None if language is None else parse_language(language)
 
     @field_validator("data", mode="before")
     @classmethod

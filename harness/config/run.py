@@ -11,6 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 import yaml
 from pydantic import Field, JsonValue, TypeAdapter, ValidationError
 
+from harness.config.evaluation import TokenizerName
 from harness.config.execution import ExecutionConfig
 from harness.config.features import FeatureConfig
 from harness.config.preset import Preset
@@ -86,13 +87,17 @@ class Conditions(Strict):
     """What all runs of a benchmark have in common, and what is opened for them.
 
     `preset` is that of the experiment; in a run, with budget and tuned values applied. Paths of `features` are their
-    last parts: `files` has the whole ones.
+    last parts: `files` has the whole ones. `tokenizer` makes words of captions, in the vocabulary and before they are
+    scored; `language` is METEOR's, None where it follows from the tokenizer.
     """
 
+    omit_if_default: ClassVar[frozenset[str]] = frozenset({"tokenizer", "language"})
     data: RunData = RunData()
     features: FeatureConfig = FeatureConfig()
     preset: Preset
     precision: Literal["fp32", "bf16"] = "fp32"
+    tokenizer: TokenizerName = "python"
+    language: str | None = None
     files: RunFiles = RunFiles()
     execution: ExecutionConfig = ExecutionConfig()
 
@@ -128,8 +133,8 @@ class Conditions(Strict):
         data = self.data.model_copy(update={"name": ""})  # which is known once they are opened
         read = [data, self.located_features(), files, preset.vocabulary, preset.decoding, preset.recipe]
         dumped = [part and part.model_dump(mode="json") for part in read]
-        size = preset.size.get("max_len")
-        return canonical_json([*dumped, size, sentences, self.precision, self.execution.device])
+        others = [preset.size.get("max_len"), sentences, self.precision, self.execution.device]
+        return canonical_json([*dumped, *others, self.tokenizer, self.language])
 
 
 class RunBase(Conditions):

@@ -18,7 +18,7 @@ class Strict(BaseModel):
     """Frozen settings that reject unknown keys, infinity and NaN.
 
     `omit_if_default` names settings that were added after results had been stored: a dump omits them while they have
-    their default, so that run keys and signatures that do not use them stay the same.
+    their default, so that run keys and signatures that do not use them stay the same. Those of base classes count too.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -33,7 +33,8 @@ class Strict(BaseModel):
     def _unused(self) -> set[str]:
         """The settings that a dump omits."""
         fields = type(self).model_fields
-        defaults = {name: fields[name].get_default(call_default_factory=True) for name in self.omit_if_default}
+        listed = {name for base in type(self).__mro__ for name in vars(base).get("omit_if_default", ())}
+        defaults = {name: fields[name].get_default(call_default_factory=True) for name in listed}
         return {name for name, default in defaults.items() if getattr(self, name) == default}
 
     def dump_without(self, paths: Iterable[str]) -> dict[str, Any]:

@@ -142,7 +142,7 @@ class HubVocabulary(Vocabulary):
         """Skips the check of other vocabularies: begin and end may be the same token."""
 
     @classmethod
-    def read(cls, folder: Path, bos: int, eos: int) -> HubVocabulary:
+    def read(cls, folder: Path, bos: int, eos: int, preparation: str = "words") -> HubVocabulary:
         """The tokenizer in a pretrained model's folder; BenchError where it is missing or damaged."""
         from transformers import AutoTokenizer
 
@@ -151,7 +151,7 @@ class HubVocabulary(Vocabulary):
         found = open_part(AutoTokenizer, folder, f"{folder} holds no usable tokenizer")
         if not found.is_fast:
             raise BenchError(f"{folder} holds no usable tokenizer: {type(found).__name__} is written in Python", _HINT)
-        return cls((), PAD, bos, eos, eos, tokenizer=found.backend_tokenizer.to_str())
+        return cls((), PAD, bos, eos, eos, preparation, tokenizer=found.backend_tokenizer.to_str())
 
     @cached_property
     def _library(self) -> Tokenizer:
@@ -204,7 +204,7 @@ class _Stored(BaseModel, strict=True):
     """A vocabulary's file, of any kind."""
 
     format: Literal["captionbench vocabulary 2", "captionbench subwords 1", "captionbench pretrained tokenizer 1"]
-    preparation: Literal["words", "karpathy-tokens", "expansionnet"]
+    preparation: Literal["words", "karpathy-tokens", "expansionnet", "characters", "zh", "ja", "vi"]
     specials: dict[str, int]
     words: list[str]
     merges: list[Annotated[list[str], Field(min_length=2, max_length=2)]] = []

@@ -13,8 +13,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from harness.config.evaluation import TokenizerName
 from harness.data.dataset import Dataset, Sample
 from harness.data.formats.ids import named
+from harness.data.word_tokenizers import WORD_TOKENIZERS, tokenizer_label, word_tokenizer
 from harness.utils.atomic import write_text
 from harness.utils.errors import BenchError
 
@@ -40,7 +42,8 @@ def tokenize(caption: str) -> list[str]:
 
     A word is a run of letters, digits and combining marks of any script. Single hyphens and apostrophes within a word
     belong to it ("t-shirt", "man's", "don't"), those at its edges do not. The text is normalised to NFC, so that both
-    encodings of an accented letter give the same word. Scripts without spaces are not segmented.
+    encodings of an accented letter give the same word. Scripts without spaces are not segmented here, but by
+    `harness.data.word_tokenizers`.
     """
     text = unicodedata.normalize("NFC", unicodedata.normalize("NFC", caption).lower()).translate(_APOSTROPHES)
     return _WORD.findall("".join(letter if _in_word(letter) else " " for letter in text))
@@ -72,7 +75,26 @@ PREPARATIONS: Mapping[str, Preparation] = {
     "words": Preparation(tokenize),
     OWN_TOKENS: Preparation(str.split),
     "expansionnet": Preparation(tokenize_expansionnet, ("PAD", "SOS", "EOS", "UNK")),
+    **{name: Preparation(tokenizer.tokenize) for name, tokenizer in WORD_TOKENIZERS.items()},
 }
+
+
+def choose_preparation(recipe: str, tokenizer: TokenizerName) -> str:
+    """The preparation of captions by a recipe's `captions` and the tokenizer; BenchError where both name words."""
+    if word_tokenizer(tokenizer) is None:
+        return recipe
+    if recipe != "words":
+        raise BenchError(
+            f"recipe.captions is {recipe}, a paper's own words, but --tokenizer {tokenizer} makes others",
+            "add --set recipe.captions=words, or leave --tokenizer out",
+        )
+    return tokenizer
+
+
+def preparation_label(preparation: str) -> str:
+    """A preparation with the versions of what segments for it, as signatures name it."""
+    known = next((name for name in WORD_TOKENIZERS if name == preparation), None)
+    return preparation if known is None else tokenizer_label(known)
 
 
 def _in_word(letter: str) -> bool:

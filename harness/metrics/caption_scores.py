@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from harness.config.evaluation import TokenizerName
 from harness.data.formats.look import odd_captions, refuse_unspaced, without_shared_words
 from harness.data.formats.predictions import POSITIONS, Predictions, check_predictions
 from harness.data.formats.references import References
@@ -32,8 +33,13 @@ class MatchedCaptions:
     doubts: tuple[str, ...]
 
 
-def match_captions(predictions: Predictions, references: References, *, allow_subset: bool) -> MatchedCaptions:
-    """The images that have both; BenchError where some have not and `allow_subset` is not given."""
+def match_captions(
+    predictions: Predictions, references: References, *, allow_subset: bool, tokenizer: TokenizerName = "python"
+) -> MatchedCaptions:
+    """The images that have both; BenchError where some have not and `allow_subset` is not given.
+
+    The tokenizer tells whether captions share words with their references.
+    """
     chosen, captions, left_out = check_predictions(predictions, references, allow_subset=allow_subset)
     positions = [POSITIONS] if predictions.by_position else []
     return MatchedCaptions(
@@ -44,7 +50,7 @@ def match_captions(predictions: Predictions, references: References, *, allow_su
         len(references.captions),
         predictions.by_position,
         (*references.notes, *positions, *(f"left out: {note}" for note in left_out)),
-        tuple(filter(None, (*odd_captions(captions), without_shared_words(captions, chosen)))),
+        tuple(filter(None, (*odd_captions(captions), without_shared_words(captions, chosen, tokenizer)))),
     )
 
 
@@ -54,7 +60,8 @@ def score_captions(
     others: Mapping[str, Mapping[int, float]] | None = None,
 ) -> Report:
     """Every metric with its interval, and the signature; `others` are scores that were computed elsewhere."""
-    refuse_unspaced((text for texts in matched.references.values() for text in texts), matched.name)
+    texts = (text for texts in matched.references.values() for text in texts)
+    refuse_unspaced(texts, matched.name, settings.tokenizer)
     with Evaluator(settings=settings) as evaluator:
         evaluation = evaluator.evaluate(matched.references, matched.captions, matched.domains, others=others)
     signature = evaluation_signature(

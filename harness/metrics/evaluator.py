@@ -14,14 +14,17 @@ from typing import Any, Final, Self
 import numpy as np
 
 from harness.data.formats.ids import named
+from harness.data.word_tokenizers import tokenize_words
 from harness.metrics.bleu import bleu
 from harness.metrics.cider import cider_d
 from harness.metrics.contract import OTHER_CIDER_D, OVERALL, mean_of, require_same_images
 from harness.metrics.java import JavaError, find_java
+from harness.metrics.languages import ENGLISH, MeteorLanguage
 from harness.metrics.meteor import MeteorSession, meteor
 from harness.metrics.ngrams import Corpus
 from harness.metrics.ptb import tokenize_by_image, tokenize_java, tokenize_ptb
 from harness.metrics.rouge import rouge_l
+from harness.metrics.signature import DEFAULT_SETTINGS as DEFAULT_SETTINGS
 from harness.metrics.signature import EvaluationSettings
 from harness.metrics.spice import run_spice
 from harness.utils.errors import BenchError
@@ -29,7 +32,6 @@ from results.metrics import metric_names
 from results.records import Quantity
 from results.statistics.significance import RESAMPLES, SEED, SUMS, Array, Statistics, bootstrap, pseudo_values
 
-DEFAULT_SETTINGS: Final = EvaluationSettings()
 TIMEOUT_S: Final = 180.0
 NOT_ASKED_FOR: Final = {
     "METEOR": "METEOR was not asked for",
@@ -88,13 +90,14 @@ class Evaluator:
     def __init__(self, *, settings: EvaluationSettings = DEFAULT_SETTINGS) -> None:
         self.settings = settings
         self._find_java = cache(find_java)
-        self._meteor = MeteorSession(self._find_java, timeout_s=TIMEOUT_S)
+        self._meteor_language = settings.meteor_language or ENGLISH
+        self._meteor = MeteorSession(self._find_java, timeout_s=TIMEOUT_S, language=self._meteor_language)
         self._references: dict[str, Tokens] = {}
         self._answered: Answered = {}
 
     def warm_up(self, captions: Sequence[str]) -> None:
         """Start METEOR for these words in the background; `evaluate` reports a Java that does not work."""
-        if self.settings.meteor:
+        if "METEOR" in self.settings.wanted:
             self._meteor.prepare(captions)
 
     def evaluate(
@@ -227,9 +230,12 @@ class Evaluator:
         return {metric: values.get(metric) or Quantity(None, reasons[metric]) for metric in metric_names()} | values
 
     def _tokenize(self, captions: Sequence[str]) -> list[str]:
-        if self.settings.tokenizer == "python":
+        name = self.settings.tokenizer
+        if name == "python":
             return tokenize_ptb(captions)
-        return tokenize_java(captions, java=self._find_java(), timeout_s=TIMEOUT_S)
+        if name == "java":
+            return tokenize_java(captions, java=self._find_java(), timeout_s=TIMEOUT_S)
+        return tokenize_words(captions, name)
 
     def _tokenize_references(self, references: Mapping[int, Sequence[str]]) -> Tokens:
         """Tokenised references, from the cache if the same ones were tokenised before."""
@@ -244,14 +250,18 @@ class Evaluator:
     ) -> tuple[list[Statistics], dict[str, str]]:
         """Statistics of the metrics that need Java, and reasons for missing ones; restarts METEOR after a failure."""
         found: list[Statistics] = []
-        reasons = {**NOT_ASKED_FOR, **without}
-        if self.settings.meteor and "METEOR" not in without:
+        reasons = {**NOT_ASKED_FOR, **self.settings.lacking, **without}
+        wanted = self.settings.wanted - without.keys()
+        if not self.settings.meteor:
+            reasons["METEOR"] = NOT_ASKED_FOR["METEOR"]
+        if "METEOR" in wanted:
+            language = self._meteor_language
             try:
-                ask = self._meteor.statistics
-                found.append(mean_of_rounds(list(map(meteor, meteor_answers(rounds, ask, self._answered)))))
+                answers = meteor_answers(rounds, self._meteor.statistics, self._answered, language)
+                found.append(mean_of_rounds([meteor(each, language) for each in answers]))
             except JavaError as error:
                 reasons["METEOR"] = str(error)
-        if self.settings.spice and "SPICE" not in without:
+        if "SPICE" in wanted:
             try:
                 java = self._find_java()
                 scores = [run_spice(each.references, each.captions, java=java) for each in rounds]
@@ -356,7 +366,9 @@ def held_out_rounds(references: Mapping[int, Sequence[str]], captions: Mapping[i
     return rounds
 
 
-def meteor_answers(rounds: Sequence[Round], ask: Ask, known: Answered) -> list[Array]:
+def meteor_answers(
+    rounds: Sequence[Round], ask: Ask, known: Answered, language: MeteorLanguage = ENGLISH
+) -> list[Array]:
     """METEOR's (N, 23) statistics of every round; `ask` gets every caption and reference once.
 
     METEOR takes the best reference, on a tie the first. `known` are the answers of the last call, then of this one.
@@ -378,7 +390,7 @@ def meteor_answers(rounds: Sequence[Round], ask: Ask, known: Answered) -> list[A
         del known[pair]
     answers = np.stack([known[pair] for pair in pairs])
     numbers = {pair: number for number, pair in enumerate(pairs)}
-    scores = meteor(answers).per_image()["METEOR"]
+    scores = meteor(answers, language).per_image()["METEOR"]
 
     def best(caption: str, texts: Sequence[str]) -> int:
         return max((numbers[caption, text] for text in texts), key=scores.__getitem__)

@@ -1,8 +1,8 @@
 """METEOR 1.5, by its Java program in a child process, from the statistics of each segment.
 
-Denkowski and Lavie, "Meteor Universal", WMT 2014, with the English parameters. The jar gives 23 statistics for each
-caption (edu.cmu.meteor.scorer.MeteorStats); a segment's score is a function of them, and a corpus's score is the same
-function of their sum, not the mean over segments. So a subset's corpus score needs no further run.
+Denkowski and Lavie, "Meteor Universal", WMT 2014, with the parameters of the language. The jar gives 23 statistics for
+each caption (edu.cmu.meteor.scorer.MeteorStats); a segment's score is a function of them, and a corpus's score is the
+same function of their sum, not the mean over segments. So a subset's corpus score needs no further run.
 
 The jar's table has 5.3 million pairs of phrases, and reading them takes most of its time. A pair matches only if one of
 its phrases is in a caption and the other in a reference, so pairs with a word that occurs in neither can be left out:
@@ -11,6 +11,9 @@ numbers in the user's cache, where filtering it takes half a second.
 
 Of what is left, half is the jar's normalisation, which changes nothing in captions of letters alone, as those of scenes
 are: it is asked for where there are others.
+
+Other languages than English get an empty table (`harness.metrics.languages`), and normalisation wherever the jar has
+rules for it.
 """
 
 import gzip
@@ -27,7 +30,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from importlib import resources
 from itertools import chain
 from pathlib import Path
@@ -38,6 +41,7 @@ from numpy.typing import NDArray
 
 from harness.data.formats.references import METEOR_SEPARATOR, sanitise_meteor_field
 from harness.metrics.java import JavaError, java_command, java_environment
+from harness.metrics.languages import ENGLISH, MeteorLanguage
 from harness.metrics.ptb import tokenize_ptb
 from harness.utils.atomic import replacing
 from harness.utils.workspace import locked, user_cache
@@ -45,8 +49,6 @@ from results.files import check_regular
 from results.statistics.significance import Array, Metric, Statistics
 
 STATISTICS: Final = 23
-_ALPHA, _BETA, _GAMMA, _DELTA = 0.85, 0.2, 0.6, 0.75
-_WEIGHTS: Final = np.array([1.0, 0.6, 0.8, 0.6])  # exact, stem, synonym, paraphrase
 _CHUNKS: Final = 20
 _FORMAT: Final = 1
 _PAIRS_READ, _PAIRS_WRITTEN = 500, 200_000  # chunk sizes, small enough for the processor's cache
@@ -58,8 +60,8 @@ _COMPILER: Final = "-XX:TieredStopAtLevel=1"
 _GRACE_S: Final = 5.0
 
 
-def meteor(answers: Array) -> Statistics:
-    """Statistics from the jar's output, (N, 23).
+def meteor(answers: Array, language: MeteorLanguage = ENGLISH) -> Statistics:
+    """Statistics from the jar's output, (N, 23), and the language's score of them.
 
     A segment equal to its reference has no fragmentation: its one chunk counts as none, in sums too.
     """
@@ -67,26 +69,31 @@ def meteor(answers: Array) -> Statistics:
     perfect = (matches.sum(axis=(1, 2)) == answers[:, 0:2]).all(axis=1) & (answers[:, _CHUNKS] == 1)
     cleaned = answers.copy()
     cleaned[perfect, _CHUNKS] = 0.0
-    return Statistics(METEOR, cleaned)
+    return Statistics(METEOR if language == ENGLISH else _metric(language), cleaned)
 
 
-def _score(totals: Array) -> Array:
+def _score(language: MeteorLanguage, totals: Array) -> Array:
     """The formula for (..., 23): lengths and function words of (test, reference), matches, chunks, matched words."""
+    alpha, beta, gamma, delta = language.parameters
     statistics = totals.reshape(-1, STATISTICS)
     lengths, function_words = statistics[:, 0:2], statistics[:, 2:4]
     content_matches, function_matches = np.moveaxis(statistics[:, 4:20].reshape(-1, 4, 2, 2), 2, 0)
-    weighted = _WEIGHTS @ (_DELTA * content_matches + (1 - _DELTA) * function_matches)
-    available = _DELTA * (lengths - function_words) + (1 - _DELTA) * function_words
+    weighted = np.array(language.weights) @ (delta * content_matches + (1 - delta) * function_matches)
+    available = delta * (lengths - function_words) + (1 - delta) * function_words
     with np.errstate(divide="ignore", invalid="ignore"):
         precision, recall = (weighted / available).T
-        f_mean = 1.0 / ((1.0 - _ALPHA) / precision + _ALPHA / recall)
+        f_mean = 1.0 / ((1.0 - alpha) / precision + alpha / recall)
         fragmentation = statistics[:, _CHUNKS] / (statistics[:, 21:23].sum(axis=1) / 2)
-        penalty = _GAMMA * fragmentation**_BETA
+        penalty = gamma * fragmentation**beta
         score = f_mean * (1.0 - penalty)
     return np.where(np.isnan(score), 0.0, np.maximum(score, 0.0)).reshape(*totals.shape[:-1], 1)
 
 
-METEOR: Final = Metric(("METEOR",), _score)
+def _metric(language: MeteorLanguage) -> Metric:
+    return Metric(("METEOR",), partial(_score, language))
+
+
+METEOR: Final = _metric(ENGLISH)
 Mask = NDArray[np.bool_]
 Numbers = NDArray[np.integer]
 
@@ -136,6 +143,12 @@ class ParaphraseTable:
         kind = np.min_scalar_type(len(words))
         first, second = (Phrases(np.array(numbers, kind), np.array(lengths)) for numbers, lengths in found)
         return cls(tuple(words), first, np.array(repeats), second)
+
+    @classmethod
+    def empty(cls) -> Self:
+        """A table without pairs."""
+        none = np.zeros(0, np.uint8)
+        return cls((), Phrases(none, none), none, Phrases(none, none))
 
     @classmethod
     def load(cls, path: Path) -> Self:
@@ -254,13 +267,22 @@ class MeteorProcess:
             be closed afterwards, and needs no name.
         plain: whether all captions are of lower-case letters and single spaces, which METEOR's normalisation leaves as
             they are. Without it an answer takes half the time.
+        language: of the captions.
     """
 
     def __init__(
-        self, java: Path, *, timeout_s: float, paraphrases: IO[bytes] | None = None, plain: bool = False
+        self,
+        java: Path,
+        *,
+        timeout_s: float,
+        paraphrases: IO[bytes] | None = None,
+        plain: bool = False,
+        language: MeteorLanguage = ENGLISH,
     ) -> None:
         self._timeout_s, self.plain = timeout_s, plain
-        options = ["-", "-", "-stdio", "-l", "en"] + ([] if plain else ["-norm"])
+        options = ["-", "-", "-stdio", "-l", language.code]
+        if language.normalises and not plain:
+            options.append("-norm")
         if paraphrases is not None:
             paraphrases.seek(0)
             options += ["-a", f"/dev/fd/{paraphrases.fileno()}"]
@@ -365,12 +387,12 @@ def _question(references: Sequence[str], candidate: str) -> bytes:
 class MeteorSession:
     """One METEOR process for many systems, restarted after a failure or for words that it was not started for."""
 
-    def __init__(self, find_java: Callable[[], Path], *, timeout_s: float) -> None:
-        self._find_java, self._timeout_s = find_java, timeout_s
+    def __init__(self, find_java: Callable[[], Path], *, timeout_s: float, language: MeteorLanguage = ENGLISH) -> None:
+        self._find_java, self._timeout_s, self._language = find_java, timeout_s, language
         self._process: MeteorProcess | None = None
         self._table: ParaphraseTable | None = None
         self._covered: Mask | None = None  # the table's words that the process has the paraphrases of
-        self._plain = True  # all captions so far
+        self._plain = language == ENGLISH  # all captions so far
         self._preparing: threading.Thread | None = None
 
     def prepare(self, captions: Sequence[str]) -> None:
@@ -404,7 +426,7 @@ class MeteorSession:
     def _start(self, captions: Sequence[str]) -> MeteorProcess:
         java = self._find_java()
         try:
-            self._table = self._table or paraphrase_table(meteor_paraphrases())
+            self._table = self._table or self._paraphrases()
             needed = self._table.occurring(captions)
             covered = needed if self._covered is None else needed | self._covered
             self._plain = self._plain and all(map(_PLAIN.fullmatch, captions))
@@ -414,12 +436,19 @@ class MeteorSession:
                 with tempfile.TemporaryFile() as paraphrases:
                     self._table.write(paraphrases, covered)
                     self._process = MeteorProcess(
-                        java, timeout_s=self._timeout_s, paraphrases=paraphrases, plain=self._plain
+                        java,
+                        timeout_s=self._timeout_s,
+                        paraphrases=paraphrases,
+                        plain=self._plain,
+                        language=self._language,
                     )
                 self._covered = covered
         except OSError as error:
             raise JavaError(f"METEOR: its paraphrases cannot be prepared: {error.strerror or error}") from error
         return self._process
+
+    def _paraphrases(self) -> ParaphraseTable:
+        return paraphrase_table(meteor_paraphrases()) if self._language == ENGLISH else ParaphraseTable.empty()
 
     def _wait(self) -> None:
         if self._preparing is not None:

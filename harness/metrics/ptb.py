@@ -7,12 +7,14 @@ with examples; for text unlike captions (long URLs, markup, rare scripts) the tw
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib import resources
 from pathlib import Path
 from typing import Final
 
+from harness.config.evaluation import TokenizerName
 from harness.data.formats.references import sanitise_caption
+from harness.data.word_tokenizers import tokenize_words
 from harness.metrics.java import JavaError, java_command, run_java
 
 
@@ -259,6 +261,13 @@ def tokenize_java(captions: Sequence[str], *, java: Path, timeout_s: float) -> l
     if len(lines) != len(captions):
         raise JavaError(f"PTB tokenizer: {len(captions)} captions went in, {len(lines)} lines came out")
     return [" ".join(token for token in line.rstrip().split(" ") if token not in PUNCTUATION) for line in lines]
+
+
+def python_tokenizer(name: TokenizerName) -> Callable[[Sequence[str]], list[str]]:
+    """The tokenizer of this name without Java: PTB's copy in Python has the tokens of the original."""
+    if name == "python" or name == "java":
+        return tokenize_ptb
+    return partial(tokenize_words, name=name)
 
 
 def tokenize_by_image(

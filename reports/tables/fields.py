@@ -8,6 +8,7 @@ FIELDS = {
     "nrefs": "reference captions per image",
     "tok": "tokenizer of captions and references before scoring",
     "df": "where CIDEr-D's document frequencies come from; split: the references of all scored images",
+    "meteor": "METEOR's language, where it is not that of the tokenizer; without-paraphrases: its table is not there",
     "beam": "beam size of the decoding; 1 is greedy",
     "maxlen": "most tokens of a generated caption",
     "trainlen": "most tokens of a caption in training",

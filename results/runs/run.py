@@ -30,7 +30,7 @@ from results.statistics.learning import Learning, idle_share, learning, mean_lea
 SYSTEMS: Final = "systems"
 """The track of systems that were not trained here, whatever track their runs were stored with."""
 _SYSTEM_KINDS: Final = frozenset({"captions", "pretrained", "hub"})
-_SCORED_BY: Final = frozenset({"data", "nrefs", "tok", "df", "subset", "rev", "v"})
+_SCORED_BY: Final = frozenset({"data", "nrefs", "tok", "df", "meteor", "subset", "rev", "v"})
 """What separates tables of systems: the images, their references, and how captions are scored."""
 _OF_SYSTEM: Final = (
     *("feat", "vocab", "prompt", "search", "clean", "attn", "prec", "beam", "maxlen", "lenpen"),

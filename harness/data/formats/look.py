@@ -3,11 +3,14 @@
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
+from harness.config.evaluation import TokenizerName
 from harness.config.limits import MAX_TOKENS
 from harness.config.preset import Preset
 from harness.data.formats.table import caption_list
+from harness.data.word_tokenizers import word_tokenizer
 from harness.utils.errors import BenchError
 from harness.utils.files import shortened
 
@@ -55,11 +58,14 @@ def odd_captions(captions: Mapping[int, str]) -> list[str]:
     return found
 
 
-def without_shared_words(captions: Mapping[int, str], references: Mapping[int, Sequence[str]]) -> str:
-    """A sentence where most captions share no word with any of their references; "" elsewhere."""
+def without_shared_words(
+    captions: Mapping[int, str], references: Mapping[int, Sequence[str]], tokenizer: TokenizerName = "python"
+) -> str:
+    """A sentence where most captions share no word of this tokenizer with any of their references; "" elsewhere."""
+    word_tokens = word_tokenizer(tokenizer)
 
     def words(text: str) -> set[str]:
-        return set(re.findall(r"\w+", text.lower()))
+        return set(re.findall(r"\w+", text.lower()) if word_tokens is None else word_tokens.tokenize(text))
 
     alone = [
         image_id
@@ -76,24 +82,45 @@ def without_shared_words(captions: Mapping[int, str], references: Mapping[int, S
     )
 
 
-def refuse_unspaced(texts: Iterable[str], whose: str) -> None:
-    """BenchError where most captions are of a script that parts no words, so that each would be one word."""
+def refuse_unspaced(texts: Iterable[str], whose: str, tokenizer: TokenizerName = "python") -> None:
+    """BenchError where most captions are of a script that parts no words, and the tokenizer is of those that do."""
+    if word_tokenizer(tokenizer) is None and (found := unspaced(texts, whose)) is not None:
+        raise BenchError(f"{found.said}: the tokenizer would take each for one word", f"add {found.options}")
+
+
+@dataclass(frozen=True, slots=True)
+class Unspaced:
+    """Captions of a script without spaces: a sentence that counts them, and the options that segment them."""
+
+    said: str
+    options: str
+
+
+def unspaced(texts: Iterable[str], whose: str) -> Unspaced | None:
+    """What is to be said where most captions are of a script that parts no words; None elsewhere."""
     texts = list(texts)
-    unspaced = [text for text in texts if _is_unspaced(text)]
-    if texts and len(unspaced) > _MOST_UNSPACED * len(texts):
-        raise BenchError(
-            f"{len(unspaced):,} of {len(texts):,} captions of {whose} are in a script without spaces, such as "
-            f"{shortened(unspaced[0], _SHOWN)!r}: the tokenizer would take each for one word",
-            "part the words, or the characters, by spaces in captions and references",
-        )
+    found = [text for text in texts if _is_unspaced(text)]
+    if len(found) <= _MOST_UNSPACED * len(texts):
+        return None
+    said = f"{len(found):,} of {len(texts):,} captions of {whose} are in a script without spaces, such as "
+    return Unspaced(f"{said}{shortened(found[0], _SHOWN)!r}", _tokenizer_options(found))
+
+
+def _tokenizer_options(texts: Iterable[str]) -> str:
+    """The options that segment these texts, the best for their script first."""
+    scripts = {_script(letter) for text in texts for letter in text}
+    if scripts & {"HIRAGANA", "KATAKANA"}:
+        return "--tokenizer ja, or --tokenizer characters"
+    if "CJK" in scripts:
+        return "--tokenizer zh, or --tokenizer characters"
+    return "--tokenizer characters"
 
 
 def _is_unspaced(text: str) -> bool:
-    return any(
-        len(word) >= _LONG_WORD and all(_script(letter) in _UNSPACED for letter in word if letter.isalpha())
-        for word in re.findall(r"\w+", text)
-        if any(not letter.isascii() for letter in word)
-    )
+    if text.isascii():
+        return False
+    words = ([letter for letter in piece if letter.isalpha()] for piece in text.split())
+    return any(len(word) >= _LONG_WORD and all(_script(letter) in _UNSPACED for letter in word) for word in words)
 
 
 def _script(letter: str) -> str:

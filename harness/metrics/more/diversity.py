@@ -32,13 +32,15 @@ ONE_CAPTION: Final = "one caption of each image: several of each are needed to c
 _ROUNDING: Final = 1e-12
 
 
-def measure_diversity(captions: Mapping[int, str]) -> Measured:
-    """Measures of one system's captions, one of each image, in PTB tokens without punctuation.
+def measure_diversity(
+    captions: Mapping[int, str], tokenize: Callable[[Sequence[str]], list[str]] = tokenize_ptb
+) -> Measured:
+    """Measures of one system's captions, one of each image, in tokens without punctuation.
 
     These are `caption_words` and `caption_words_sd` (mean and standard deviation of a caption's words), `distinct-1`,
     `distinct-2` (fractions) and `vocabulary_used` (different words); a fraction of no n-gram at all is NULL.
     """
-    words = [tokens.split() for tokens in tokenize_ptb(list(captions.values()))]
+    words = [tokens.split() for tokens in tokenize(list(captions.values()))]
     if not words:
         return not_measured(NAMES, "there is no caption")
     single = [word for caption in words for word in caption]

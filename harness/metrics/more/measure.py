@@ -14,7 +14,8 @@ from harness.metrics.chair import CHAIR, UNKNOWN, KnownObjects, chair, objects_o
 from harness.metrics.more.diversity import NAMES as WORD_NAMES
 from harness.metrics.more.diversity import measure_diversity, measure_self_cider
 from harness.metrics.more.measured import BERT_NAME, CLIP_NAMES, Measured, measured, not_measured, stored_name
-from harness.metrics.ptb import tokenize_ptb
+from harness.metrics.ptb import python_tokenizer
+from harness.metrics.signature import DEFAULT_SETTINGS, EvaluationSettings
 from harness.utils.errors import BenchError
 from results.metrics import base_name
 from results.records import Quantity
@@ -30,6 +31,7 @@ T = TypeVar("T")
 
 NO_CLIP: Final = "no CLIP model is named: --clip FOLDER, or --clip openai/clip-vit-large-patch14"
 NO_BERT: Final = "no BERT model is named: --bert FOLDER, or --bert FacebookAI/roberta-large"
+_ENGLISH_OBJECTS: Final = "the words of its objects are English"
 _NOTHING_NAMED: Final = "no caption names an object of the list"
 
 
@@ -75,18 +77,30 @@ class MoreEvaluator:
     """Computes the further metrics of one system after another; models are opened once, on first use.
 
     COCO's objects of `settings`, BenchError where their file cannot be used, go before `objects` of the data set.
+    `words` say how captions become words, and in which language they are.
     """
 
-    def __init__(self, settings: MoreSettings, objects: KnownObjects | None, device: str | None = None) -> None:
+    def __init__(
+        self,
+        settings: MoreSettings,
+        objects: KnownObjects | None,
+        device: str | None = None,
+        *,
+        words: EvaluationSettings = DEFAULT_SETTINGS,
+    ) -> None:
         self.settings, self._device = settings, device
+        self._tokenize, self._is_english = python_tokenizer(words.tokenizer), words.is_english
         self.objects = objects_of_coco(settings.instances) if settings.instances else objects
 
     def measure(self, system: ScoredCaptions) -> Measured:
         """Every metric of `results.metrics`, in its order."""
         captions, references = system.captions, system.references
-        found = measure_diversity(captions)
-        found |= measure_self_cider(system.sets, references, tokenize_ptb)
-        found |= measure_hallucination(captions, references, self.objects)
+        found = measure_diversity(captions, self._tokenize)
+        found |= measure_self_cider(system.sets, references, self._tokenize)
+        if self._is_english:
+            found |= measure_hallucination(captions, references, self.objects)
+        else:
+            found |= not_measured(CHAIR.names, _ENGLISH_OBJECTS)
         bert = self._bert
         by_bert = bert if isinstance(bert, Measured) else bert.measure(captions, references)
         return found | self._by_clip(system) | by_bert
@@ -94,7 +108,7 @@ class MoreEvaluator:
     def names(self) -> set[str]:
         """The stored names of what a caption of each image has a value of, as far as models and files are named."""
         found = set(WORD_NAMES)
-        if self.objects is not None:
+        if self.objects is not None and self._is_english:
             found |= {stored_name(name, f"objects:{self.objects.label}") for name in CHAIR.names}
         for scorer, named, names in (
             (self._clip, self.settings.clip, CLIP_NAMES),

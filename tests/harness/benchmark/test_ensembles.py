@@ -54,7 +54,7 @@ def members_of(spec: RunSpec) -> tuple[str, ...]:
 def run(spec: RunSpec, context: RunContext, services: FixedServices) -> Outcome:
     config = config_of(spec)
     folder = weights_folder(spec.key, config, services.workspace)
-    tools = RunTools(folder, services.store, services.evaluator, quiet())
+    tools = RunTools(folder, services.store, services.evaluator(context), quiet())
     if isinstance(config, EnsembleRun):
         return evaluate_ensemble(config, context, tools)
     assert isinstance(config, StoredRun)

@@ -35,6 +35,8 @@ IN_KEY = {
     "allow_subset": "the images that a file of captions has are the signature's `subset`",
     "plugins": "the digests of their code",
     "data": "the signature's digest of annotations, pictures and the ids that were left out",
+    "tokenizer": "the signature's `tok`, and `vocab` of models that are trained",
+    "language": "the signature's `meteor`, where it is not English",
     "features": "leaf by leaf, see below",
     "preset": "leaf by leaf, see below",
     "changes": "they are in the preset",
@@ -251,7 +253,13 @@ def test_every_setting_of_the_features_is_in_key_and_signature(planner: Any, tmp
 
 def test_evaluation_settings_are_signed_unless_they_add_a_metric() -> None:
     plain = EvaluationSettings()
-    changes: dict[str, Any] = {"tokenizer": "java", "domain_df": "subset", "meteor": False, "spice": True}
+    changes: dict[str, Any] = {
+        "tokenizer": "java",
+        "domain_df": "subset",
+        "language": "de",
+        "meteor": False,
+        "spice": True,
+    }
     for field in fields(EvaluationSettings):
         changed = replace(plain, **{field.name: changes[field.name]})
         assert (run_fields(changed) == run_fields(plain)) == (field.name in {"meteor", "spice"}), field.name

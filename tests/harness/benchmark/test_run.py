@@ -64,9 +64,9 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 def run(config: RunConfig, context: RunContext, workspace: Workspace, key: str = "a-s4") -> Outcome:
     """Execute a run under this context."""
     with FixedServices(workspace, context) as services:
-        tools = RunTools(weights_folder(key, config, workspace), services.store, services.evaluator, quiet())
+        tools = RunTools(weights_folder(key, config, workspace), services.store, services.evaluator(context), quiet())
         if isinstance(config, ReferenceRun):
-            return score_reference(config.model, context.data, services.evaluator)
+            return score_reference(config.model, context.data, services.evaluator(context))
         if isinstance(config, TrainedRun):
             return train_run(config, context, tools)
         assert isinstance(config, PretrainedRun | StoredRun)

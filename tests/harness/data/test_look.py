@@ -5,7 +5,7 @@ import re
 import pytest
 
 from harness.config.load import load_preset
-from harness.data.formats.look import cut_references, odd_captions, refuse_unspaced, without_shared_words
+from harness.data.formats.look import cut_references, odd_captions, refuse_unspaced, unspaced, without_shared_words
 from harness.utils.errors import BenchError
 
 PLAIN = {1: "a dog on a street", 2: "a sign that reads STOP [sic]", 3: "a score of 3-2", 4: "i <3 dogs"}
@@ -38,14 +38,31 @@ def test_captions_of_other_images_share_no_word_with_references() -> None:
     references = {1: ("a dog runs", "one dog"), 2: ("two cats sleep",)}
     assert without_shared_words({1: "the dog", 2: "cats"}, references) == ""
     assert "image 1" in without_shared_words({1: "red buses", 2: "ducks swim"}, references)
+    assert without_shared_words({1: "一只狗"}, {1: ("狗在草地上跑",)}) != ""
+    assert without_shared_words({1: "一只狗"}, {1: ("狗在草地上跑",)}, "zh") == ""
 
 
-@pytest.mark.parametrize("text", ["一只灰色的山羊站在石墙上", "灰色のヤギが石の壁に立っている", "แพะสีเทายืนอยู่บนกำแพง"])
-def test_scripts_without_spaces_are_refused(text: str) -> None:
-    with pytest.raises(BenchError, match="script without spaces"):
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        ("一只灰色的山羊站在石墙上", ["zh", "characters"]),
+        ("灰色のヤギが石の壁に立っている", ["ja", "characters"]),
+        ("แพะสีเทายืนอยู่บนกำแพง", ["characters"]),
+        ("တောင်ပေါ်မှာဆိတ်တစ်ကောင်", ["characters"]),
+    ],
+)
+def test_scripts_without_spaces_are_refused_with_the_tokenizer_to_type(text: str, options: list[str]) -> None:
+    with pytest.raises(BenchError, match="script without spaces") as caught:
         refuse_unspaced([text] * 3 + ["a dog"], "x")
+    assert re.findall(r"--tokenizer (\w+)", str(caught.value.hint)) == options
+    script = unspaced([text], "x")
+    assert script is not None
+    assert re.findall(r"--tokenizer (\w+)", script.options) == options
+    refuse_unspaced([text], "x", "characters")
     refuse_unspaced([" ".join(text), "灰色 の ヤギ が 立っ て いる"], "parted by spaces")
     refuse_unspaced([f"a sign that says {text}", "a dog", "a cat"], "mostly words")
+    assert unspaced(["a dog"], "x") is None
+    assert unspaced([], "x") is None
 
 
 def test_cut_captions_are_counted_with_what_takes_them_whole() -> None:

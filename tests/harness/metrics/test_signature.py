@@ -9,7 +9,7 @@ from harness.metrics.evaluator import DEFAULT_SETTINGS
 from harness.metrics.signature import EvaluationSettings, evaluation_signature, run_fields
 
 REFERENCES = {1: ["a cat", "one cat"], 2: ["a dog"]}
-OTHER = {"tokenizer": "java", "domain_df": "subset", "meteor": False, "spice": True}
+OTHER = {"tokenizer": "java", "domain_df": "subset", "meteor": False, "spice": True, "language": "de"}
 
 
 def sign(settings=DEFAULT_SETTINGS, references=REFERENCES, **options):
