@@ -330,11 +330,16 @@ def convert(
 
 
 def formats() -> None:
-    """List the formats of annotations that are read: their names, what they are of, and an entry of each."""
+    """List the formats of annotations and of predictions: their names, what they are of, and an entry of each."""
+    from harness.data.formats.prediction_formats import PREDICTION_FORMATS
     from harness.data.formats.registry import ANNOTATION_FORMATS
 
+    echo("Annotations, for bench data convert and --references")
     for one in ANNOTATION_FORMATS:
-        echo(f"{one.name:<15} {one.title}\n{'':15} {one.example}")
+        echo(f"  {one.name:<15} {one.title}\n{'':17} {one.example}")
+    echo("\nPredictions, for bench evaluate and --models captions:FILE")
+    for form in PREDICTION_FORMATS:
+        echo(f"  {form.name:<15} {form.title}\n{'':17} {form.example}")
     echo("\nNext: bench data convert FILE --images DIR --out dataset.json, or bench evaluate with --references FILE.")
 
 

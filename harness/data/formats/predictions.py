@@ -1,17 +1,7 @@
-"""Read captions of any system, in the forms that people publish; which one a file has is found by its content.
+"""Read captions of any system, and match them with the images of the references.
 
-| form | as of |
-|---|---|
-| `[{"image_id": 1, "caption": "a dog"}]`, whatever keys beside | COCO, nocaps, X-modaler, self-critical's `vis.json` |
-| the same with other names of the caption (`_TEXTS`), or below one of `_LISTS` | NeuralTalk, MAGIC, LLaVA and others |
-| `{"1": "a dog"}`, `{"1": ["a dog"]}`, `[{"1": "a dog"}]` | M2, BLIP-2, pycocoevalcap |
-| `[[{"generated_text": "a dog"}]]` | pipelines of transformers |
-| `["a dog"]`, in the order of the references, by `--by-position` | |
-| any of these a line | JSON lines |
-| CSV or TSV with a heading | VLM harnesses, spreadsheets |
-
-`harness.data.formats.match` says which image each caption is of. A file in which several of `_TEXTS` hold different
-texts is refused; `--caption-field NAME` chooses.
+`harness.data.formats.prediction_formats` has the forms, and `match` says which image each caption is of. A file in
+which several fields hold different texts is refused; `--caption-field NAME` chooses.
 """
 
 from collections import Counter
@@ -21,20 +11,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from harness.data.formats.ids import WHOLE_NUMBER, named
-from harness.data.formats.match import BY_FIELDS, ID_FIELDS, KEY, ImageNames, MatchOptions, Row, match_rows
+from harness.data.formats.match import BY_FIELDS, KEY, ImageNames, MatchOptions, Row, match_rows
+from harness.data.formats.prediction_formats import FORMS, Entry, read_entries, scalars, text_of
 from harness.data.formats.references import References, image_name
-from harness.data.formats.table import caption_list, read_table, refuse_different_texts
 from harness.utils.errors import BenchError
 from harness.utils.files import shortened
 from harness.utils.json_io import read_json_or_lines
 
-_LISTS: Final = ("annotations", "imgblobs", "predictions", "results", "captions")
-_TEXTS: Final = (
-    *("caption", "prediction", "candidate", "text", "pred", "hypothesis", "output", "generated_text", "response"),
-    *("generated_caption", "predicted_caption", "pred_caption", "generation", "captions", "answer", "report"),
-)
-_TABLES: Final = (".csv", ".tsv")
-_FORMS: Final = 'give [{"image_id": 1, "caption": "a dog"}], {"1": "a dog"}, or a CSV with image_id,caption'
 _NO_TEXT: Final = "whose caption is no text"
 _TWICE: Final = "predicted more than once"
 _NO_IMAGE: Final = f"without a {WHOLE_NUMBER} or a file name as their image"
@@ -53,14 +36,6 @@ class Predictions:
     @property
     def by_position(self) -> bool:
         return self.id_field is None
-
-
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    """What could name an entry's image, and what stands for its caption."""
-
-    fields: Row
-    caption: Any
 
 
 def read_predictions(
@@ -82,19 +57,19 @@ def read_predictions(
         BenchError: the file cannot be read, has another form, or nothing in it names the images. Faulty entries are in
             `problems`.
     """
-    return _predictions(_entries(path, options.caption_field), ImageNames(wanted, files, labels), path, options)
+    return _predictions(read_entries(path, options.caption_field), ImageNames(wanted, files, labels), path, options)
 
 
 def predictions_of(
     captions: Mapping[Any, Any], source: Path, references: References, options: MatchOptions = BY_FIELDS
 ) -> Predictions:
     """As `read_predictions`, of captions in memory by id or file name; errors call them `source`."""
-    entries = [_Entry({KEY: image_name(key, source)}, caption) for key, caption in captions.items()]
+    entries = [Entry({KEY: image_name(key, source)}, caption) for key, caption in captions.items()]
     names = ImageNames(references.captions, references.files, references.labels)
     return _predictions(entries, names, source, options)
 
 
-def _predictions(entries: Sequence[_Entry], names: ImageNames, path: Path, options: MatchOptions) -> Predictions:
+def _predictions(entries: Sequence[Entry], names: ImageNames, path: Path, options: MatchOptions) -> Predictions:
     """The captions of entries whose image is known, and what is wrong with the others."""
     match = match_rows([entry.fields for entry in entries], names, path, options)
     problems: dict[str, list[str]] = {}
@@ -102,9 +77,9 @@ def _predictions(entries: Sequence[_Entry], names: ImageNames, path: Path, optio
     texts: dict[int, set[str | None]] = {}
     for image_id, entry in zip(match.ids, entries, strict=True):
         if image_id is not None:
-            texts.setdefault(image_id, set()).add(_text(entry.caption))
+            texts.setdefault(image_id, set()).add(text_of(entry.caption))
     for number, (image_id, entry) in enumerate(zip(match.ids, entries, strict=True)):
-        caption = _text(entry.caption)
+        caption = text_of(entry.caption)
         if image_id is None:
             problems.setdefault(_NO_IMAGE, []).append(f"entry {number}")
         elif len(texts[image_id]) > 1:
@@ -131,7 +106,7 @@ def read_caption_sets(
 
     `options.id_field` may be of another file: it counts where this one has it, too.
     """
-    entries = _entries(path, options.caption_field)
+    entries = read_entries(path, options.caption_field)
     if not any(options.id_field in entry.fields for entry in entries):
         options = replace(options, id_field=None)
     names = ImageNames(wanted, files, labels)
@@ -139,9 +114,9 @@ def read_caption_sets(
     sets: dict[int, list[str]] = {}
     for number, (image_id, entry) in enumerate(zip(match.ids, entries, strict=True)):
         captions = entry.caption if isinstance(entry.caption, list) else [entry.caption]
-        texts = [_text(caption) for caption in captions]
+        texts = [text_of(caption) for caption in captions]
         if image_id is None or None in texts:
-            raise BenchError(f"{path}: entry {number} has no id of an image or no caption", _FORMS)
+            raise BenchError(f"{path}: entry {number} has no id of an image or no caption", FORMS)
         sets.setdefault(image_id, []).extend(text for text in texts if text is not None)
     return sets
 
@@ -158,7 +133,7 @@ def read_scores(path: Path, name: str) -> list[tuple[Row, float]]:
     entries = [({KEY: key}, value) for key, value in content.items()] if isinstance(content, dict) else None
     scores = []
     for number, (fields, value) in enumerate(entries or [({}, value) for value in listed]):
-        row: Row = {**fields, **_scalars(value, without=name)} if isinstance(value, dict) else fields
+        row: Row = {**fields, **scalars(value, without=name)} if isinstance(value, dict) else fields
         score = value.get(name) if isinstance(value, dict) else value
         if not isinstance(score, int | float) or isinstance(score, bool) or not abs(score) < 1e300:  # a float holds it
             raise BenchError(
@@ -244,99 +219,3 @@ def _constant_offset(captions: Collection[int], wanted: Collection[int]) -> int:
         return 0
     offsets = {one - other for one, other in zip(sorted(captions), sorted(wanted), strict=True)}
     return offsets.pop() if len(offsets) == 1 else 0
-
-
-def _entries(path: Path, caption_field: str | None) -> list[_Entry]:
-    """The captions of a file, with all that could name their images."""
-    if path.suffix.lower() in _TABLES:
-        return _table_entries(path, caption_field)
-    content = read_json_or_lines(path)
-    if isinstance(content, dict):
-        inner = next((content[name] for name in _LISTS if isinstance(content.get(name), list)), None)
-        if inner is None and any(name in content for name in ID_FIELDS) and any(name in content for name in _TEXTS):
-            inner = [content]
-        if inner is None:
-            return [_keyed(key, value, caption_field, path) for key, value in content.items()]
-        content = inner
-    if not isinstance(content, list) or not content or all(isinstance(each, int | float | None) for each in content):
-        description = "an empty list" if content == [] else shortened(str(content), 60)
-        raise BenchError(f"{path} holds no captions of images: it is {description}", _FORMS)
-    entries = [_entry(each, caption_field, path) for each in content]
-    if all(entry.caption is None for entry in entries):
-        keys = dict.fromkeys(key for each in content if isinstance(each, dict) for key in each)
-        raise BenchError(
-            f"{path}: no key holds a caption; its keys are {', '.join(keys)[:200] or 'none'}",
-            f"choose one of them with --caption-field, or name the captions {_TEXTS[0]!r}: {_FORMS}",
-        )
-    return entries
-
-
-def _table_entries(path: Path, caption_field: str | None) -> list[_Entry]:
-    """The rows of a table with a heading for the caption; BenchError where a row has another number of cells."""
-    table = read_table(path)
-    if _caption_field(dict.fromkeys(table.headings), caption_field, path) is None:
-        raise BenchError(
-            f"{path} has no column of captions: its headings are {', '.join(table.headings)[:200] or 'none'}",
-            f"choose one of them with --caption-field, or call the column {_TEXTS[0]!r} in its first line",
-        )
-    entries = []
-    for row in table.rows:
-        if len(row.cells) != len(table.headings):
-            raise BenchError(
-                f"{path}, line {row.line}: {len(row.cells)} cells under {len(table.headings)} headings",
-                "quote cells that hold the delimiter",
-            )
-        fields = dict(zip(table.headings, row.cells, strict=True))
-        column = _caption_field(fields, caption_field, path) or ""
-        entries.append(
-            _Entry({name: cell for name, cell in fields.items() if name != column and cell.strip()}, fields[column])
-        )
-    return entries
-
-
-def _keyed(key: str, value: Any, caption_field: str | None, path: Path) -> _Entry:
-    """An entry of an object by image, whose value may name the image too."""
-    if isinstance(value, dict):
-        inner = _entry(value, caption_field, path)
-        return _Entry({KEY: key, **inner.fields}, inner.caption)
-    return _Entry({KEY: key}, value)
-
-
-def _entry(entry: Any, caption_field: str | None, path: Path) -> _Entry:
-    while isinstance(entry, list) and len(entry) == 1:
-        [entry] = entry
-    if not isinstance(entry, dict):
-        return _Entry({}, entry)
-    name = _caption_field(entry, caption_field, path)
-    if name is None and len(entry) == 1 and not entry.keys() & set(ID_FIELDS):
-        [(key, value)] = entry.items()
-        return _Entry({KEY: key}, value)
-    return _Entry(_scalars(entry, without=name), None if name is None else entry[name])
-
-
-def _caption_field(entry: Mapping[str, Any], chosen: str | None, path: Path) -> str | None:
-    """The field of the caption; BenchError where several hold different texts, and none is chosen."""
-    if chosen is not None:
-        return chosen if chosen in entry else None
-    names = [name for name in _TEXTS if name in entry]
-    single = [name for name in names if isinstance(entry[name], str) and not caption_list(entry[name])]
-    refuse_different_texts(entry, single, path, "--caption-field")
-    return names[0] if names else None
-
-
-def _scalars(entry: Mapping[str, Any], without: str | None) -> Row:
-    """The fields of an entry that are texts or numbers."""
-    return {
-        key: value
-        for key, value in entry.items()
-        if key != without and isinstance(value, str | int | float) and not isinstance(value, bool)
-    }
-
-
-def _text(caption: Any) -> str | None:
-    """The caption, which may be alone in a list, or in an object; None where there is no single one."""
-    if isinstance(caption, list) and len(caption) == 1:
-        return _text(caption[0])
-    if isinstance(caption, dict):
-        return next((caption[name] for name in _TEXTS if isinstance(caption.get(name), str)), None)
-    return caption if isinstance(caption, str) else None

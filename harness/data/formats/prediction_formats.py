@@ -1,0 +1,274 @@
+"""The forms in which people publish captions of a system, told by a file's content.
+
+A form is added by a line of `PREDICTION_FORMATS` and an example in `tests/harness/data/formats/prediction_examples.py`.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from harness.data.formats.content import Content, describe, read_content
+from harness.data.formats.match import ID_FIELDS, KEY, Row
+from harness.data.formats.table import caption_list, parse_table, refuse_different_texts
+from harness.utils.errors import BenchError
+
+_LISTS: Final = ("annotations", "imgblobs", "predictions", "results", "captions")
+_LOGS: Final = "logs"
+CAPTION_FIELDS: Final = (
+    *("caption", "prediction", "candidate", "text", "pred", "hypothesis", "output", "generated_text", "response"),
+    *("generated_caption", "predicted_caption", "pred_caption", "generation", "captions", "answer", "report"),
+)
+_TABLES: Final = (".csv", ".tsv")
+FORMS: Final = 'give [{"image_id": 1, "caption": "a dog"}], {"1": "a dog"}, or a CSV with image_id,caption'
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What could name an entry's image, and what stands for its caption."""
+
+    fields: Row
+    caption: Any
+
+
+@dataclass(frozen=True, slots=True)
+class PredictionFormat:
+    """One form of predictions.
+
+    Attributes:
+        name, title, example: what it is called, by people too, and what one entry looks like.
+        sniff: why some content has this form; "" if it has not. At most one format is sure of a file.
+        read: the entries of content that has it; the second argument is the field of the captions, if a user names it.
+    """
+
+    name: str
+    title: str
+    example: str
+    sniff: Callable[[Content], str]
+    read: Callable[[Content, str | None], list[Entry]]
+
+
+def read_entries(path: Path, caption_field: str | None) -> list[Entry]:
+    """The captions of a file in any known form, with all that could name their images; BenchError for another form."""
+    content = read_content(path)
+    if content.is_folder or content.archive:
+        raise BenchError(f"{path} holds no captions that are read: it is {describe(content)}", FORMS)
+    sure = [one for one in PREDICTION_FORMATS if one.sniff(content)]
+    if len(sure) > 1:
+        raise BenchError(f"{path} could be {' and '.join(one.title for one in sure)}", FORMS)
+    return (sure[0].read if sure else _read_results)(content, caption_field)
+
+
+def _sniff_lmms_eval(content: Content) -> str:
+    samples = content.top.get(_LOGS, content.entries)
+    first = samples[0] if isinstance(samples, list) and samples and isinstance(samples[0], dict) else {}
+    is_sample = isinstance(first.get("doc"), dict) and first.keys() & {"resps", "filtered_resps"}
+    return 'its samples have "doc" and "resps"' if is_sample else ""
+
+
+def _read_lmms_eval(content: Content, caption_field: str | None) -> list[Entry]:
+    """The first response of each sample; its document names the image, or its number where that names none."""
+    entries = []
+    for sample in content.top.get(_LOGS, content.entries):
+        document = scalars(sample["doc"], without=None)
+        if not document.keys() & set(ID_FIELDS) and "doc_id" in sample:
+            document = {**document, "doc_id": sample["doc_id"]}
+        responses = sample.get(caption_field or "filtered_resps", sample.get("resps"))
+        entries.append(Entry(document, responses))
+    return entries
+
+
+def _sniff_llava(content: Content) -> str:
+    is_answer = {"question_id", "text"} <= content.first.keys() and "caption" not in content.first
+    return 'its answers have "question_id" and "text"' if is_answer else ""
+
+
+def _sniff_vlmevalkit(content: Content) -> str:
+    return "its columns are index, ..., prediction" if {"index", "prediction"} <= set(content.headings) else ""
+
+
+def _sniff_pipeline(content: Content) -> str:
+    value = content.value if isinstance(content.value, list) else []
+    first = value[0] if value and isinstance(value[0], list) and value[0] else [None]
+    return 'its lists have "generated_text"' if isinstance(first[0], dict) and "generated_text" in first[0] else ""
+
+
+def _sniff_table(content: Content) -> str:
+    if _sniff_vlmevalkit(content):
+        return ""
+    named = [name for name in content.headings if name in CAPTION_FIELDS]
+    is_table = content.table is not None and (named or content.path.suffix.lower() in _TABLES)
+    return f"its columns are {', '.join(content.headings)}"[:80] if is_table else ""
+
+
+def _sniff_by_image(content: Content) -> str:
+    if _sniff_lmms_eval(content):
+        return ""
+    if content.top and not _listed(content):
+        return "its keys are images"
+    first = content.first
+    is_pair = len(first) == 1 and not first.keys() & {*ID_FIELDS, *CAPTION_FIELDS}
+    return "its objects are of an image and a caption" if is_pair else ""
+
+
+def _read_by_image(content: Content, caption_field: str | None) -> list[Entry]:
+    if content.top:
+        return [_keyed(key, value, caption_field, content.path) for key, value in content.top.items()]
+    return _read_results(content, caption_field)
+
+
+def _sniff_results(content: Content) -> str:
+    """Objects of an image and a caption, perhaps below a key such as "annotations"."""
+    if _sniff_lmms_eval(content) or _sniff_llava(content) or _sniff_by_image(content):
+        return ""
+    first = content.first or (_listed(content) or [None])[0]
+    return "it is a list of objects" if isinstance(first, dict) else ""
+
+
+def _read_results(content: Content, caption_field: str | None) -> list[Entry]:
+    path = content.path
+    listed = _listed(content) if content.top else content.value
+    if not isinstance(listed, list) or not listed or all(isinstance(one, int | float | None) for one in listed):
+        description = "an empty list" if listed == [] else describe(content)
+        raise BenchError(f"{path} holds no captions of images: it is {description}", FORMS)
+    entries = [_entry(one, caption_field, path) for one in listed]
+    if all(entry.caption is None for entry in entries):
+        keys = dict.fromkeys(key for one in listed if isinstance(one, dict) for key in one)
+        raise BenchError(
+            f"{path}: no key holds a caption; its keys are {', '.join(keys)[:200] or 'none'}",
+            f"choose one of them with --caption-field, or name the captions {CAPTION_FIELDS[0]!r}: {FORMS}",
+        )
+    return entries
+
+
+def _sniff_lines(content: Content) -> str:
+    """A caption a line, as a text or as JSON."""
+    if content.is_json:
+        value = content.value
+        are_texts = isinstance(value, list) and bool(value) and all(isinstance(one, str) for one in value)
+        return "it is a list of texts" if are_texts else ""
+    is_table = _sniff_table(content) or _sniff_vlmevalkit(content)
+    return "it is a text" if content.lines and not is_table else ""
+
+
+def _read_lines(content: Content, caption_field: str | None) -> list[Entry]:  # noqa: ARG001
+    return [Entry({}, caption) for caption in (content.value if content.is_json else content.lines)]
+
+
+def _listed(content: Content) -> list[Any] | None:
+    """The entries below a known key, or an object that is one entry itself; None elsewhere."""
+    for name in _LISTS:
+        if isinstance(content.top.get(name), list):
+            listed: list[Any] = content.top[name]
+            return listed
+    is_entry = any(name in content.top for name in ID_FIELDS) and any(name in content.top for name in CAPTION_FIELDS)
+    return [content.top] if is_entry else None
+
+
+def _read_table(content: Content, caption_field: str | None) -> list[Entry]:
+    """The rows of a table with a heading for the caption; BenchError where a row has another number of cells."""
+    path, table = content.path, content.table or parse_table(content.text, content.path)
+    if _caption_field(dict.fromkeys(table.headings), caption_field, path) is None:
+        raise BenchError(
+            f"{path} has no column of captions: its headings are {', '.join(table.headings)[:200] or 'none'}",
+            f"choose one of them with --caption-field, or call the column {CAPTION_FIELDS[0]!r} in its first line",
+        )
+    entries = []
+    for row in table.rows:
+        if len(row.cells) != len(table.headings):
+            raise BenchError(
+                f"{path}, line {row.line}: {len(row.cells)} cells under {len(table.headings)} headings",
+                "quote cells that hold the delimiter",
+            )
+        fields = dict(zip(table.headings, row.cells, strict=True))
+        column = _caption_field(fields, caption_field, path) or ""
+        entries.append(
+            Entry({name: cell for name, cell in fields.items() if name != column and cell.strip()}, fields[column])
+        )
+    return entries
+
+
+def _keyed(key: str, value: Any, caption_field: str | None, path: Path) -> Entry:
+    """An entry of an object by image, whose value may name the image too."""
+    if isinstance(value, dict):
+        inner = _entry(value, caption_field, path)
+        return Entry({KEY: key, **inner.fields}, inner.caption)
+    return Entry({KEY: key}, value)
+
+
+def _entry(entry: Any, caption_field: str | None, path: Path) -> Entry:
+    while isinstance(entry, list) and len(entry) == 1:
+        [entry] = entry
+    if not isinstance(entry, dict):
+        return Entry({}, entry)
+    name = _caption_field(entry, caption_field, path)
+    if name is None and len(entry) == 1 and not entry.keys() & set(ID_FIELDS):
+        [(key, value)] = entry.items()
+        return Entry({KEY: key}, value)
+    return Entry(scalars(entry, without=name), None if name is None else entry[name])
+
+
+def _caption_field(entry: Mapping[str, Any], chosen: str | None, path: Path) -> str | None:
+    """The field of the caption; BenchError where several hold different texts, and none is chosen."""
+    if chosen is not None:
+        return chosen if chosen in entry else None
+    names = [name for name in CAPTION_FIELDS if name in entry]
+    single = [name for name in names if isinstance(entry[name], str) and not caption_list(entry[name])]
+    refuse_different_texts(entry, single, path, "--caption-field")
+    return names[0] if names else None
+
+
+def scalars(entry: Mapping[str, Any], without: str | None) -> Row:
+    """The fields of an entry that are texts or numbers."""
+    return {
+        key: value
+        for key, value in entry.items()
+        if key != without and isinstance(value, str | int | float) and not isinstance(value, bool)
+    }
+
+
+def text_of(caption: Any) -> str | None:
+    """The caption, which may be alone in a list, or in an object; None where there is no single one."""
+    if isinstance(caption, list) and len(caption) == 1:
+        return text_of(caption[0])
+    if isinstance(caption, dict):
+        return next((caption[name] for name in CAPTION_FIELDS if isinstance(caption.get(name), str)), None)
+    return caption if isinstance(caption, str) else None
+
+
+PREDICTION_FORMATS: Final = (
+    PredictionFormat(
+        "results",
+        "COCO results",
+        '[{"image_id": 1, "caption": "a dog"}], also one a line, with other keys, or below "annotations"',
+        _sniff_results,
+        _read_results,
+    ),
+    PredictionFormat(
+        "by-image", "captions by image", '{"1": "a dog"} or {"1": ["a dog"]}', _sniff_by_image, _read_by_image
+    ),
+    PredictionFormat("table", "table of captions", "1,a dog, below image_id,caption", _sniff_table, _read_table),
+    PredictionFormat(
+        "pipeline", "pipeline of transformers", '[[{"generated_text": "a dog"}]]', _sniff_pipeline, _read_results
+    ),
+    PredictionFormat(
+        "llava-answers", "LLaVA answers", '{"question_id": 1, "text": "a dog"}, one a line', _sniff_llava, _read_results
+    ),
+    PredictionFormat(
+        "lmms-eval",
+        "lmms-eval samples",
+        '{"doc": {"image_id": 1}, "filtered_resps": ["a dog"]}, one a line',
+        _sniff_lmms_eval,
+        _read_lmms_eval,
+    ),
+    PredictionFormat(
+        "vlmevalkit",
+        "VLMEvalKit table",
+        "0, tab, 1.jpg, tab, a dog, below index, image_path, prediction",
+        _sniff_vlmevalkit,
+        _read_table,
+    ),
+    PredictionFormat(
+        "lines", "a caption a line", "a dog, in the order of the references (--by-position)", _sniff_lines, _read_lines
+    ),
+)

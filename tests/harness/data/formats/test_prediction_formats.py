@@ -1,0 +1,97 @@
+"""Each form of predictions is told by its content, and never gives an image the caption of another."""
+
+import gzip
+import itertools
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.data.formats.content import read_content
+from harness.data.formats.match import MatchOptions
+from harness.data.formats.prediction_formats import PREDICTION_FORMATS
+from harness.data.formats.predictions import read_predictions
+from harness.utils.errors import BenchError
+from tests.harness.conftest import bench_ok
+from tests.harness.data.formats.prediction_examples import CAPTIONS, EXAMPLES
+
+FILES = {image: f"val2014/COCO_val2014_{image:012d}.jpg" for image in CAPTIONS}
+NAMINGS = {
+    "number": {image: image for image in CAPTIONS},
+    "text": {image: str(image) for image in CAPTIONS},
+    "zeros": {image: f"{image:012d}" for image in CAPTIONS},
+    "file": {image: Path(file).name for image, file in FILES.items()},
+    "stem": {image: Path(file).stem for image, file in FILES.items()},
+    "windows": {image: f"D:\\data\\{Path(file).name}" for image, file in FILES.items()},
+    "relative": {image: f"./{file}" for image, file in FILES.items()},
+}
+ORDERS = list(itertools.permutations(CAPTIONS))
+
+
+def test_every_format_has_an_example() -> None:
+    assert EXAMPLES.keys() == {one.name for one in PREDICTION_FORMATS}
+
+
+@pytest.mark.parametrize("naming", NAMINGS)
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_one_format_is_sure_of_a_file(name: str, naming: str, tmp_path: Path) -> None:
+    file, write = EXAMPLES[name]
+    (tmp_path / file).write_text(write(NAMINGS[naming]))
+    content = read_content(tmp_path / file)
+    assert [one.name for one in PREDICTION_FORMATS if one.sniff(content)] == [name]
+
+
+@pytest.mark.parametrize("name", [name for name in EXAMPLES if name != "lines"])
+@given(
+    naming=st.sampled_from(list(NAMINGS)),
+    order=st.sampled_from(ORDERS),
+    encoding=st.sampled_from(["utf-8", "utf-8-sig", "utf-16"]),
+    ends=st.sampled_from(["\n", "\r\n"]),
+    packed=st.booleans(),
+)
+def test_an_image_never_gets_the_caption_of_another(
+    name: str,
+    tmp_path_factory: pytest.TempPathFactory,
+    naming: str,
+    order: tuple[int, ...],
+    encoding: str,
+    ends: str,
+    packed: bool,
+) -> None:
+    file, write = EXAMPLES[name]
+    path = tmp_path_factory.mktemp("predictions") / file
+    raw = write(NAMINGS[naming]).replace("\n", ends).encode(encoding)
+    path.write_bytes(gzip.compress(raw) if packed else raw)
+    wanted = {image: FILES[image] for image in order}
+    found = read_predictions(path, wanted, wanted)
+    assert (found.captions, found.problems, found.by_position) == (CAPTIONS, {}, False)
+
+
+def test_lines_are_taken_by_position_alone(tmp_path: Path) -> None:
+    file, write = EXAMPLES["lines"]
+    path = tmp_path / file
+    path.write_text(write({}))
+    with pytest.raises(BenchError) as refused:
+        read_predictions(path, CAPTIONS)
+    assert "--by-position" in (refused.value.hint or "")
+    assert read_predictions(path, CAPTIONS, options=MatchOptions(by_position=True)).captions == CAPTIONS
+
+
+def test_the_number_of_a_sample_is_no_id_where_its_document_has_one(tmp_path: Path) -> None:
+    path = tmp_path / "samples.jsonl"
+    samples = [
+        {"doc_id": other, "doc": {"image_id": image}, "filtered_resps": [f"of {image}"]}
+        for image, other in ((1, 2), (2, 3), (3, 1))
+    ]
+    path.write_text("\n".join(map(json.dumps, samples)))
+    assert read_predictions(path, [1, 2, 3]).captions == {1: "of 1", 2: "of 2", 3: "of 3"}
+    path = tmp_path / "samples.json"
+    path.write_text(json.dumps({"args": {}, "logs": samples}))
+    assert read_predictions(path, [3, 1, 2]).captions == {1: "of 1", 2: "of 2", 3: "of 3"}
+
+
+def test_both_lists_of_formats_are_printed() -> None:
+    listed = bench_ok("data", "formats").output
+    assert all(one.name in listed for one in PREDICTION_FORMATS)
