@@ -12,7 +12,7 @@ import typer
 
 from harness.cli import options
 from harness.cli.inputs import doing, warn
-from harness.cli.output import ForceOption, Out, check_folder, check_out, deliver, echo
+from harness.cli.output import ForceOption, Out, check_folder, check_out, deliver, echo, write_errors
 from harness.config.experiment import DEFAULT_PRESET
 from harness.utils.errors import BenchError
 from harness.utils.files import shortened
@@ -297,6 +297,11 @@ def convert(
             source, instances=instances or (), images=images, options=options_of_file, format_name=format_name
         )
     echo(describe(annotations, title), err=True)
+    if annotations.write_pictures is not None:
+        folder = images or out.absolute().parent / "images"
+        with doing(f"Writing pictures to {folder}"), write_errors(folder, "--images"):
+            written = annotations.write_pictures(folder)
+        echo(f"{written:,} pictures written to {folder}", err=True)
     name = out.name.partition(".")[0].removeprefix("dataset").lstrip("_-") or folder.absolute().name
     with doing(f"Looking for {len(annotations.images):,} pictures"):
         content, notes = convert_source(annotations, folder, name=name, rule=split_by, leave_out=skip_bad_images)

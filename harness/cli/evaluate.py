@@ -316,7 +316,8 @@ def named_files(scores: Sequence[str] | None) -> dict[str, Path]:
 
 def _image_files(folder: Path, wanted: References, images: Mapping[int, object]) -> dict[int, Path]:
     """The files of images below a folder, those that the references name."""
-    from harness.data.karpathy import PicturePaths, RefusedPath
+    from harness.data.karpathy import PicturePaths
+    from harness.utils.files import RefusedPath
 
     if not folder.is_dir():
         raise BenchError(f"--images {folder} is no folder", "name the folder of the images")

@@ -21,9 +21,9 @@ from harness.data.formats.content import Content, read_content
 from harness.data.formats.image_folders import PICTURES, metadata_files
 from harness.data.formats.references import sanitise_caption
 from harness.data.formats.registry import annotations_of, format_of, single_file
-from harness.data.karpathy import PicturePaths, RefusedPath, plain_path
+from harness.data.karpathy import PicturePaths
 from harness.utils.errors import BenchError
-from harness.utils.files import absolute, shortened
+from harness.utils.files import RefusedPath, absolute, plain_path, shortened
 from harness.utils.hashing import sha256_of
 
 _SOURCE, _HASH = "source", "hash:80/10/10"

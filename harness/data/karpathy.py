@@ -18,7 +18,7 @@ import os
 import shlex
 from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from pathlib import Path
 from typing import Any
 
 from harness.data.dataset import Box, Dataset, Sample, fingerprint, told_size
@@ -30,7 +30,7 @@ from harness.data.formats.references import references_from, sanitise_caption
 from harness.data.formats.registry import ANNOTATION_FORMATS, annotations_of, find_format, single_file
 from harness.data.sources import load_sources
 from harness.utils.errors import BenchError
-from harness.utils.files import require_file
+from harness.utils.files import RefusedPath, plain_path, require_file
 from harness.utils.json_io import read_json
 
 SPLITS = {**SPLIT_NAMES, "restval": "train", "nocaps": "nocaps"}
@@ -277,10 +277,6 @@ def _box(box: Any) -> Box:
     return x1, y1, x2, y2
 
 
-class RefusedPath(Exception):  # noqa: N818 - it names the path, not the failure
-    """A file name in an annotation that is refused; the message names it and the reason."""
-
-
 class PicturePaths:
     """Assigns each image its file below `root` (a resolved folder), and no file to two images."""
 
@@ -318,13 +314,3 @@ class PicturePaths:
 
     def _leads_inside(self, path: str) -> bool:
         return Path(os.path.realpath(path)).is_relative_to(self.root)  # `resolve` would raise on links in a circle
-
-
-def plain_path(text: str) -> str:
-    """The path, plain ("./a" is "a"); RefusedPath if it may lead out of a folder on any system, or is unprintable."""
-    posix, windows = PurePosixPath(text), PureWindowsPath(text)
-    if not text.isprintable():
-        raise RefusedPath(f"{text!a} has unprintable characters")
-    if posix.is_absolute() or windows.drive or windows.root or ".." in posix.parts or ".." in windows.parts:
-        raise RefusedPath(f"{text!r} leads out of the data set's folder")
-    return str(posix)

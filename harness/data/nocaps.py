@@ -8,8 +8,9 @@ from typing import Any
 from harness.data.formats.ids import is_image_id, named
 from harness.data.formats.karpathy_json import id_key
 from harness.data.formats.references import References, read_references
-from harness.data.karpathy import RefusedPath, plain_path, read_entries
+from harness.data.karpathy import read_entries
 from harness.utils.errors import BenchError
+from harness.utils.files import RefusedPath, plain_path
 from harness.utils.json_io import read_json
 from results.published.scores import domain_footnote
 

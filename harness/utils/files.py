@@ -3,13 +3,17 @@
 import os
 import re
 import shutil
-from pathlib import Path
+from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from harness.utils.errors import BenchError
 from results.errors import without_passwords
 from results.files import check_regular
 
 _SHOWN = 100
+
+
+class RefusedPath(Exception):  # noqa: N818 - it names the path, not the failure
+    """A file name in an annotation that is refused; the message names it and the reason."""
 
 
 def require_file(path: Path, what: str, hint: str | None = None) -> None:
@@ -72,3 +76,13 @@ def shortened(text: str, most: int = _SHOWN) -> str:
         return text
     half = (most - 5) // 2
     return f"{text[:half]} ... {text[-half:]}"
+
+
+def plain_path(text: str) -> str:
+    """The path, plain ("./a" is "a"); RefusedPath if it may lead out of a folder on any system, or is unprintable."""
+    posix, windows = PurePosixPath(text), PureWindowsPath(text)
+    if not text.isprintable():
+        raise RefusedPath(f"{text!a} has unprintable characters")
+    if posix.is_absolute() or windows.drive or windows.root or ".." in posix.parts or ".." in windows.parts:
+        raise RefusedPath(f"{text!r} leads out of the data set's folder")
+    return str(posix)

@@ -1,7 +1,7 @@
 """What every format of annotations is read into: images with captions, and what else their file says of them."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -68,12 +68,15 @@ class Annotations:
     Attributes:
         problems: what is wrong, with the entries that it concerns. Nothing is read past a problem silently.
         notes: what was left out or is worth knowing, and is no problem.
+        write_pictures: writes the pictures that the annotations hold into a folder, and returns how many were not there
+            yet; None where they hold none.
     """
 
     path: Path
     images: dict[str | int, AnnotatedImage] = field(default_factory=dict)
     problems: dict[str, list[str]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    write_pictures: Callable[[Path], int] | None = None
 
     @property
     def caption_count(self) -> int:

@@ -1,5 +1,6 @@
 """What a file or a folder holds, read once: JSON, lines of JSON, a text or a table. Formats are told by it."""
 
+import shlex
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,11 +18,14 @@ from results.files import load_json
 JSON_ENDINGS: Final = (".json", ".jsonl")
 _SHOWN: Final = 8
 _SHOWN_VALUES: Final = 3
+_ZIP: Final = "a zip archive or a spreadsheet"
+_TAR: Final = "a tar archive"
 _ARCHIVES: Final = (
     (b"PAR1", 0, "a parquet file"),
-    (b"PK\x03\x04", 0, "a zip archive or a spreadsheet"),
-    (b"ustar", 257, "a tar archive"),
+    (b"PK\x03\x04", 0, _ZIP),
+    (b"ustar", 257, _TAR),
 )
+_ARCHIVE_ENDINGS: Final = (".tar", ".zip", ".xlsx", ".ods")
 
 
 class _NoJson:
@@ -129,6 +133,36 @@ def _archive(path: Path) -> str:
     except OSError:
         return ""  # `read_file` says why
     return next((name for magic, offset, name in _ARCHIVES if start[offset : offset + len(magic)] == magic), "")
+
+
+def refuse_archives(content: Content) -> None:
+    """BenchError, which says how to unpack it, for an archive or a folder of some; nothing for other content."""
+    if content.is_folder:
+        files = sorted(path for pattern in ("*", "*/*") for path in content.path.glob(pattern) if path.is_file())
+        archives = [path for path in files if path.suffix.lower() in _ARCHIVE_ENDINGS]
+        if not archives:
+            return
+        file = archives[0]
+        title = f"{content.path} holds {file.name}, which is"
+    elif content.archive:
+        file = content.path
+        title = f"{file} is"
+    else:
+        return
+    archive, ending = _archive(file), file.suffix.lower()
+    if archive == _ZIP and ending in (".xlsx", ".ods"):
+        raise BenchError(f"{title} a spreadsheet ({ending[1:]}), which is not read", "save it as CSV, and give that")
+    if archive == _ZIP:
+        raise BenchError(
+            f"{title} a zip archive, which is not read",
+            f"unpack it: unzip {shlex.quote(str(file))} -d FOLDER, then: bench data convert FOLDER",
+        )
+    if archive == _TAR:
+        raise BenchError(
+            f"{title} a tar archive (webdataset), which is not read",
+            f"unpack each into one folder: mkdir -p pictures; tar xf {shlex.quote(str(file))} -C pictures/; "
+            "these are pictures with a .txt each: bench data convert pictures/",
+        )
 
 
 def _values(text: str, path: Path) -> list[Any]:

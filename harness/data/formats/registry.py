@@ -16,9 +16,10 @@ from harness.data.formats import (
     flickr,
     image_folders,
     karpathy_json,
+    parquet,
 )
 from harness.data.formats.annotations import Annotations, ReadOptions
-from harness.data.formats.content import Content, describe, read_content
+from harness.data.formats.content import Content, describe, read_content, refuse_archives
 from harness.utils.errors import BenchError
 from harness.utils.files import shortened
 
@@ -182,6 +183,22 @@ ANNOTATION_FORMATS: Final = (
         conceptual.sniff_conceptual,
         conceptual.read_conceptual,
     ),
+    Format(
+        "parquet",
+        "parquet of the hub",
+        "data/train-00000-of-00001.parquet with the columns image and caption",
+        parquet.sniff_parquet,
+        parquet.read_parquet,
+        takes_fields=True,
+    ),
+    Format(
+        "datasets-folder",
+        "folder of save_to_disk",
+        "dataset_dict.json, or state.json and data-00000-of-00001.arrow, with the columns image and caption",
+        parquet.sniff_datasets_folder,
+        parquet.read_datasets_folder,
+        takes_fields=True,
+    ),
 )
 
 
@@ -207,6 +224,7 @@ def find_format(content: Content, name: str | None = None) -> Format:
             f"{content.path} lists images without captions",
             "references of a test split are not published: send predictions to its server (bench export submission)",
         )
+    refuse_archives(content)
     nearest = _nearest(content)
     raise BenchError(
         f"{content.path} is in no known format: it is {describe(content)}",

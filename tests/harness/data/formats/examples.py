@@ -4,6 +4,8 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from PIL import Image
 
 CAPTIONS = {
@@ -80,6 +82,24 @@ def pairs(folder: Path) -> Path:
     return folder
 
 
+def parquet(folder: Path) -> Path:
+    pq.write_table(_columns(), folder / "three.parquet")
+    return folder / "three.parquet"
+
+
+def datasets_folder(folder: Path) -> Path:
+    table = _columns()
+    with pa.ipc.new_stream(folder / "data-00000-of-00001.arrow", table.schema) as stream:
+        stream.write_table(table)
+    as_json(folder / "dataset_info.json", {})
+    as_json(folder / "state.json", {"_data_files": [{"filename": "data-00000-of-00001.arrow"}]})
+    return folder
+
+
+def _columns() -> pa.Table:
+    return pa.table({"file_name": list(CAPTIONS), "captions": list(CAPTIONS.values())})
+
+
 def textcaps(folder: Path) -> Path:
     data = [
         {"image_id": name, "caption_str": text, "reference_strs": texts}
@@ -145,6 +165,8 @@ EXAMPLES: dict[str, Callable[[Path], Path]] = {
     "table": table,
     "imagefolder": imagefolder,
     "pairs": pairs,
+    "parquet": parquet,
+    "datasets-folder": datasets_folder,
     "textcaps": textcaps,
     "reports": reports,
     "llava": llava,

@@ -16,6 +16,7 @@ from harness.utils.errors import BenchError
 from tests.harness.conftest import bench_ok
 from tests.harness.data.formats.examples import CAPTIONS, EXAMPLES
 
+NO_TEXT = ("imagefolder", "pairs", "parquet", "datasets-folder")
 ENCODINGS = ("utf-8", "utf-8-sig", "utf-16")
 
 
@@ -57,7 +58,7 @@ def test_references_of_every_format_score_captions_of_any_order(name: str, tmp_p
     }
 
 
-@pytest.mark.parametrize("name", [name for name in EXAMPLES if name not in ("imagefolder", "pairs")])
+@pytest.mark.parametrize("name", [name for name in EXAMPLES if name not in NO_TEXT])
 @given(encoding=st.sampled_from(ENCODINGS), ends=st.sampled_from(["\n", "\r\n"]), packed=st.booleans())
 def test_encodings_and_line_ends_change_nothing(
     name: str, tmp_path_factory: pytest.TempPathFactory, encoding: str, ends: str, packed: bool
