@@ -36,7 +36,7 @@ from harness.utils.files import RefusedPath, absolute, plain_path, shortened
 from results.errors import install_extra
 from zoo.errors import first_line
 
-_SHARD: Final = re.compile(r"(?P<split>.+)-\d+-of-\d+")
+_SHARD: Final = re.compile(r"(?P<split>.+)-\d+-of-\d+(-[0-9a-f]+)?")
 _ROWS: Final = 1000
 _ROWS_WITH_PICTURES: Final = 32
 
@@ -110,10 +110,12 @@ def read_parquet(content: Content, options: ReadOptions) -> Annotations:
     folder = content.path if content.is_folder else content.path.parent
     files = _parquet_files(content.path) if content.is_folder else [content.path]
     parts = [_Part(file, _split_of_file(file, folder)) for file in files]
-    folders = sorted({part.path.parent for part in parts if split_of_name(part.path.parent.name) is None})
-    if len(folders) > 1:
-        names = ", ".join(str(path.relative_to(folder)) for path in folders)
-        raise BenchError(f"{folder} holds several data sets: {names}", f"give the one that is meant: {folders[0]}")
+    data_sets = sorted({_without_split(file.parent.relative_to(folder)) for file in files})
+    if len(data_sets) > 1:
+        raise BenchError(
+            f"{folder} holds several data sets: {', '.join(map(str, data_sets))}",
+            f"give the one that is meant: {folder / data_sets[-1]}",
+        )
     return _read(content.path, parts, options)
 
 
@@ -178,6 +180,11 @@ def _split_of_file(file: Path, folder: Path) -> str | None:
     folders = file.relative_to(folder).parts[:-1]
     names = [file.stem, *reversed(folders)]
     return next((split for name in names if (split := split_of_name(name))), None)
+
+
+def _without_split(folder: Path) -> Path:
+    """The folder, or the one above it where it is called as a split is."""
+    return folder.parent if split_of_name(folder.name) else folder
 
 
 def _split_name(name: str) -> str:
@@ -284,7 +291,7 @@ def _find_columns(path: Path, options: ReadOptions) -> _Columns:
     def first_of(names: Sequence[str], *wanted: str) -> str | None:
         return next((lower[name] for name in names if name in lower and kinds[lower[name]] in wanted), None)
 
-    shown = ", ".join(shortened(name, 40) for name in kinds)
+    shown = ", ".join(f"{shortened(column.name, 40)} ({shortened(str(column.type), 40)})" for column in schema)
     if options.image_field is not None:
         pictures = first_of([options.image_field.lower()], "picture")
         file = first_of([options.image_field.lower()], "text")
@@ -300,7 +307,7 @@ def _find_columns(path: Path, options: ReadOptions) -> _Columns:
     if pictures is None and file is None and id_column is None:
         raise BenchError(
             f"{path} has no column of pictures: its columns are {shown}",
-            "name the one with the pictures or their files: --file-column NAME",
+            "name the one with texts or with objects of bytes and path: --file-column NAME",
         )
     if options.caption_field is not None:
         chosen = first_of([options.caption_field.lower()], "text", "texts")

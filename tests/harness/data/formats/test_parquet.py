@@ -79,7 +79,7 @@ def write_dataset(folder: Path, rows: Rows, split: str | None = None) -> Path:
 def sharded(folder: Path) -> Path:
     for split, rows in all_rows().items():
         write_parquet(folder / "data" / f"{split}-00000-of-00002.parquet", rows[:1])
-        write_parquet(folder / "data" / f"{split}-00001-of-00002.parquet", rows[1:])
+        write_parquet(folder / "data" / f"{split}-00001-of-00002-a09b74b3ef9c3b56.parquet", rows[1:])
     return folder
 
 
@@ -248,9 +248,10 @@ def test_columns_with_different_captions_are_asked_about(tmp_path: Path) -> None
     assert read_references(source, caption_field="text").captions == {0: ("EXIT",)}
 
 
-def test_several_data_sets_in_one_folder_are_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["train-00000-of-00001.parquet", "train/0000.parquet"])
+def test_several_data_sets_in_one_folder_are_refused(name: str, tmp_path: Path) -> None:
     for language in ("en", "de"):
-        write_parquet(tmp_path / language / "train-00000-of-00001.parquet", rows_of("train", 0, 2))
+        write_parquet(tmp_path / language / name, rows_of("train", 0, 2))
     with pytest.raises(BenchError, match="several data sets: de, en"):
         read_annotations(tmp_path)
 
