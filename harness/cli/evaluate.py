@@ -56,7 +56,18 @@ ScoresOption = Annotated[
 ]
 NoMeteorOption = Annotated[bool, typer.Option("--no-meteor", help="Leave METEOR out: no Java, and faster.")]
 _OF_ONE_FILE = (
-    *("out", "force", "scores", "split", "reference_field", "domain_df", "domains", "sets", "no_meteor"),
+    *(
+        "out",
+        "force",
+        "scores",
+        "split",
+        "reference_field",
+        "reference_format",
+        "domain_df",
+        "domains",
+        "sets",
+        "no_meteor",
+    ),
     *("id_field", "by_position", "caption_field"),
 )
 
@@ -67,7 +78,7 @@ def evaluate(
         list[Path], typer.Argument(help="A file of captions for each system; docs/evaluation.md has the forms.")
     ],
     references: Annotated[
-        Path, typer.Option(help="What people wrote: COCO's, Karpathy's or nocaps's JSON, gzipped or not.")
+        Path, typer.Option(help="What people wrote, in any form that bench data formats lists, gzipped or not.")
     ],
     scores: ScoresOption = None,
     cards: Annotated[
@@ -125,6 +136,10 @@ def evaluate(
     reference_field: Annotated[
         str | None, typer.Option(metavar="NAME", help="The field that holds the references, where several could.")
     ] = None,
+    reference_format: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="The format of the references, if the content does not tell it."),
+    ] = None,
     sets: Annotated[Path | None, typer.Option(help="Several captions of each image, for self-CIDEr.")] = None,
     no_meteor: NoMeteorOption = False,
 ) -> None:
@@ -162,7 +177,7 @@ def evaluate(
     inputs = [file, references, domains, sets, *other_metrics.values(), *(instances or ())]
     check_out(out, force=force, inputs=inputs)
     with doing(f"Reading {references}"):
-        wanted = _read_references(references, split, reference_field, domains, domain_df)
+        wanted = _read_references(references, split, reference_field, reference_format, domains, domain_df)
     settings = EvaluationSettings(
         tokenizer=tokenizer,
         domain_df=domain_df,
@@ -189,12 +204,17 @@ def evaluate(
 
 
 def _read_references(
-    path: Path, split: str | None, caption_field: str | None, domains: Path | None, domain_df: DomainFrequencies
+    path: Path,
+    split: str | None,
+    caption_field: str | None,
+    format_name: str | None,
+    domains: Path | None,
+    domain_df: DomainFrequencies,
 ) -> References:
     from harness.data.formats.references import read_references
     from harness.data.nocaps import read_domains
 
-    references = read_references(path, split=split, caption_field=caption_field)
+    references = read_references(path, split=split, caption_field=caption_field, format_name=format_name)
     if domains is not None:
         references = replace(references, domains=read_domains(domains, references))
     if domain_df != "all" and not references.domains:
