@@ -213,10 +213,11 @@ def _read(path: Path, parts: Sequence[_Part], options: ReadOptions) -> Annotatio
             images.append(None)
             continue
         image = annotations.image(file if row.name is None else row.name, file)
-        images.append(image)
         if row.path and image.file != file:
+            images.append(None)
             annotations.complain("images with two files", f"{image.name} ({row.where}: {file}, before {image.file})")
             continue
+        images.append(image)
         if not row.captions:
             annotations.complain("rows without a caption", row.where)
         image.captions += row.captions
@@ -234,10 +235,11 @@ def _read_rows(annotations: Annotations, parts: Sequence[_Part], columns: _Colum
     numbered = all(NUMBERED_CAPTION.fullmatch(name.lower()) for name in columns.captions)
     differing: set[str] = set()
     for part in parts:
-        for values in _rows_of(part.path, columns.read, _ROWS):
-            number = counts.get(part.split, 0)
+        before = counts.get(part.split, 0)
+        for index, values in enumerate(_rows_of(part.path, columns.read, _ROWS)):
+            number = before + index
             counts[part.split] = number + 1
-            where = f"{part.path.name}, row {number}"
+            where = f"{part.path.name}, row {index}"
             texts = {name: _texts_of(values[name]) for name in columns.captions}
             first = texts[columns.captions[0]]
             if numbered:

@@ -248,6 +248,16 @@ def test_columns_with_different_captions_are_asked_about(tmp_path: Path) -> None
     assert read_references(source, caption_field="text").captions == {0: ("EXIT",)}
 
 
+def test_an_id_with_two_files_is_named(tmp_path: Path) -> None:
+    rows = [
+        {"image": {"bytes": picture(number), "path": f"{number}.png"}, "image_id": 7, "caption": "a dog"}
+        for number in range(2)
+    ]
+    source = write_parquet(tmp_path / "captions.parquet", rows)
+    error = refused("data", "convert", source, "--split-by", "hash:40/30/30", "--out", tmp_path / "dataset.json")
+    assert "images with two files: 1 (7 (captions.parquet, row 1: 1.png, before 0.png))" in str(error)
+
+
 @pytest.mark.parametrize("name", ["train-00000-of-00001.parquet", "train/0000.parquet"])
 def test_several_data_sets_in_one_folder_are_refused(name: str, tmp_path: Path) -> None:
     for language in ("en", "de"):
