@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from harness.benchmark.caption_images import LoadedRun
+    from harness.config.evaluation import TokenizerName
     from harness.data.dataset import Dataset
     from harness.data.formats.references import References
     from harness.metrics.evaluator import Report
@@ -357,6 +358,8 @@ def evaluate(
     split: str | None = None,
     allow_subset: bool = False,
     meteor: bool = True,
+    tokenizer: TokenizerName = "python",
+    language: str | None = None,
     id_field: str | None = None,
     caption_field: str | None = None,
     reference_field: str | None = None,
@@ -374,6 +377,8 @@ def evaluate(
         split: which split of a Karpathy file; None is "test".
         allow_subset: score the images that have captions where others have none.
         meteor: False leaves METEOR out: no Java, and faster.
+        tokenizer: makes words of captions; `zh`, `ja`, `vi` and `characters` are for languages without spaces.
+        language: METEOR's, as `de`; None for English, or the tokenizer's.
         id_field, caption_field, reference_field, by_position: as the options of `bench evaluate`, which messages name.
 
     Raises:
@@ -391,6 +396,7 @@ def evaluate(
         'METEOR was not asked for'
     """
     with _as_bench_error():
+        from harness.config.evaluation import parse_language
         from harness.data.formats.match import MatchOptions
         from harness.data.formats.predictions import predictions_of, read_predictions
         from harness.metrics.caption_scores import match_captions, score_captions
@@ -409,12 +415,18 @@ def evaluate(
         if by_position and not predictions.by_position:
             raise BenchError(f"{source} names its images: by_position does not apply", "leave by_position out")
         try:
-            matched = match_captions(predictions, wanted, allow_subset=allow_subset)
+            matched = match_captions(predictions, wanted, allow_subset=allow_subset, tokenizer=tokenizer)
         except BenchError as error:
             raise BenchError(f"{source}: {error}", error.hint) from error
         for note in (*matched.notes, *(f"perhaps no captions: {doubt}" for doubt in matched.doubts)):
             warnings.warn(note, stacklevel=2)
-        report = score_captions(matched, EvaluationSettings(meteor=meteor, spice=find_spice() is not None))
+        settings = EvaluationSettings(
+            tokenizer=tokenizer,
+            meteor=meteor,
+            spice=find_spice() is not None,
+            language=None if language is None else parse_language(language),
+        )
+        report = score_captions(matched, settings)
     return _to_evaluation(report, names)
 
 

@@ -59,6 +59,9 @@ def _write_other_formats(folder: Path, images: list[dict[str, Any]]) -> None:
         boxes = [{"image_id": i["imgid"], "bbox": [1, 2, 3, 4]} for i in chosen]
         for name, told in (("captions", captions), ("instances", boxes)):
             (folder / f"{name}_{year}.json").write_text(json.dumps({"images": named, "annotations": told}))
+    chinese = [{"image_id": image["imgid"], "caption": "一个红色的圆在左边"} for image in images[-6:]]
+    named = [{"id": image["imgid"], "file_name": image["filename"]} for image in images[-6:]]
+    (folder / "captions_zh.json").write_text(json.dumps({"images": named, "annotations": chinese}))
     first = [(image["filename"], image["sentences"][0]["raw"]) for image in images]
     (folder / "photos" / "captions.csv").write_text("".join(f'{a},"{b}"\n' for a, b in [("file", "caption"), *first]))
     lines = [json.dumps({"file_name": name, "text": said}) for name, said in first]

@@ -63,6 +63,8 @@ def without_shared_words(
 ) -> str:
     """A sentence where most captions share no word of this tokenizer with any of their references; "" elsewhere."""
     word_tokens = word_tokenizer(tokenizer)
+    if word_tokens is None and unspaced((text for texts in references.values() for text in texts), "") is not None:
+        return ""  # which is refused
 
     def words(text: str) -> set[str]:
         return set(re.findall(r"\w+", text.lower()) if word_tokens is None else word_tokens.tokenize(text))
