@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 FEW_TO_TEST = 100
 _SHOWN = 8
+_EXAMPLES = 10
 
 EXAMPLES = {
     "list": """
@@ -241,7 +242,7 @@ def _doubts_about_captions(dataset: "Dataset") -> list[str]:
     from harness.data.vocabulary import tokenize
 
     captions = [caption for sample in dataset.samples for caption in sample.captions]
-    doubts = [f"perhaps no captions: {doubt}" for doubt in odd_captions(dict(enumerate(captions)))]
+    doubts = [f"perhaps no captions: {doubt}" for doubt in odd_captions(dict(enumerate(captions)), _EXAMPLES)]
     if (script := unspaced(captions, dataset.name)) is not None:
         return [*doubts, f"{script.said}: bench run, bench plan and bench tune take them with {script.options}"]
     trained = [caption for sample in dataset.splits.get("train", ()) for caption in sample.captions]

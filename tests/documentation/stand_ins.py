@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from tests.documentation.pages import ROOT
 from tests.harness.conftest import DrawScenes
@@ -92,10 +94,28 @@ def _write_recipes(folder: Path, images: list[dict[str, Any]]) -> None:
         (folder / "vizwiz" / f"{split}.json").write_text(json.dumps(_coco(chosen, is_rejected=False)))
         stair = folder / f"stair_captions_v1.2_{split}_tokenized.json"
         stair.write_text(json.dumps(_coco(chosen, tokenized_caption="山羊 が いる")))
+    for split, chosen in (("train", images[:-10]), ("val", images[-10:-6]), ("test", images[-6:])):
+        vietnamese = _coco(chosen)
+        for entry in vietnamese["annotations"]:
+            entry["caption"] = "một người đàn ông đang đạp xe đạp"
+        (folder / f"uitviic_captions_{split}2017.json").write_text(json.dumps(vietnamese))
+        _write_parquet(folder / "hub_parquet" / f"{split}-00000-of-00001.parquet", pictures, chosen)
     predictions = [{"image_id": image["imgid"], "caption": image["sentences"][0]["raw"]} for image in images[-6:]]
     (folder / "vizwiz_predictions.json").write_text(json.dumps(predictions))
     by_file = {image["filename"]: image["sentences"][0]["raw"] for image in images}
     (folder / "by_file.json").write_text(json.dumps(by_file))
+
+
+def _write_parquet(path: Path, pictures: Path, images: Iterable[dict[str, Any]]) -> None:
+    path.parent.mkdir(exist_ok=True)
+    rows = [
+        {
+            "image": {"bytes": (pictures / image["filename"]).read_bytes(), "path": image["filename"]},
+            "captions": [sentence["raw"] for sentence in image["sentences"]],
+        }
+        for image in images
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), path)
 
 
 def _coco(images: Iterable[dict[str, Any]], **of_captions: object) -> dict[str, Any]:

@@ -48,13 +48,14 @@ _CHECKS: Final[Checks] = {
 }
 
 
-def odd_captions(captions: Mapping[int, str]) -> list[str]:
-    """A sentence for each kind of text that is hardly a caption, with the count and an example."""
+def odd_captions(captions: Mapping[int, str], examples: int = 1) -> list[str]:
+    """A sentence for each kind of text that is hardly a caption, with the count and so many different examples."""
     found = []
     for what, is_odd in _CHECKS.items():
         odd = [text for text in captions.values() if is_odd(text)]
         if odd:
-            found.append(f"{len(odd):,} of {len(captions):,} captions {what}, such as {shortened(odd[0], _SHOWN)!r}")
+            shown = ", ".join(repr(shortened(text, _SHOWN)) for text in list(dict.fromkeys(odd))[:examples])
+            found.append(f"{len(odd):,} of {len(captions):,} captions {what}, such as {shown}")
     return found
 
 
