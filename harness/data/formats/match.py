@@ -194,6 +194,8 @@ def _by_fields(rows: Sequence[Row], names: ImageNames, path: Path, *, several: b
         elif _is_candidate(field, ids_of_names, several=several):
             by_name[field] = ids_of_names
         counts_rows = None in ids and _counts_rows(values)  # some of which happen to be ids
+        if field not in ID_FIELDS and ids != names.order and _counts_in_order(values):
+            counts_rows = True  # all of which are ids, but of images in another order
         if not counts_rows and _is_candidate(field, ids, several=several):
             by_number[field] = ids
     if chosen := _best(by_name, by_number, path):
@@ -309,6 +311,12 @@ def _counts_rows(values: Sequence[object]) -> bool:
         list(range(len(numbers))),
         list(range(1, len(numbers) + 1)),
     )
+
+
+def _counts_in_order(values: Sequence[object]) -> bool:
+    """Whether these are 0, 1, 2 ... or 1, 2, 3 ... as they stand, as numbers of rows are."""
+    numbers = [as_id(value) for value in values]
+    return numbers in (list(range(len(numbers))), list(range(1, len(numbers) + 1)))
 
 
 def _nothing_names(rows: Sequence[Row], names: ImageNames, path: Path) -> BenchError:

@@ -92,6 +92,17 @@ def test_the_number_of_a_sample_is_no_id_where_its_document_has_one(tmp_path: Pa
     assert read_predictions(path, [3, 1, 2]).captions == {1: "of 1", 2: "of 2", 3: "of 3"}
 
 
+@pytest.mark.parametrize("field", ["index", "question_id", "doc_id"])
+def test_numbers_of_rows_are_no_ids_of_images_in_another_order(field: str, tmp_path: Path) -> None:
+    path = tmp_path / "answers.json"
+    path.write_text(json.dumps([{field: row, "text": f"row {row}"} for row in range(3)]))
+    with pytest.raises(BenchError):
+        read_predictions(path, [2, 0, 1])
+    assert read_predictions(path, [0, 1, 2]).captions == {0: "row 0", 1: "row 1", 2: "row 2"}
+    chosen = MatchOptions(id_field=field)
+    assert read_predictions(path, [2, 0, 1], options=chosen).captions == {0: "row 0", 1: "row 1", 2: "row 2"}
+
+
 def test_both_lists_of_formats_are_printed() -> None:
     listed = bench_ok("data", "formats").output
     assert all(one.name in listed for one in PREDICTION_FORMATS)
