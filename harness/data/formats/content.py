@@ -127,6 +127,8 @@ def read_content(path: Path) -> Content:
 
 
 def _archive(path: Path) -> str:
+    if not path.is_file():  # a pipe would be waited for
+        return ""
     try:
         with path.open("rb") as file:
             start = file.read(512)
