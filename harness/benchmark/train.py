@@ -266,9 +266,9 @@ def _validation(model: Captioner, context: RunContext, reporter: Reporter) -> Ca
             title="  validating",
             replayed=device.type == "cuda",
         )
-        said = captions.by_image
+        by_image = captions.by_image
         if word_tokenizer(vocabulary.preparation) is not None:  # a pretrained model's text may have no spaces
-            said = {image_id: " ".join(tokenize(caption)) for image_id, caption in said.items()}
-        return mean_cider_d(references, said)
+            by_image = {image_id: " ".join(tokenize(caption)) for image_id, caption in by_image.items()}
+        return mean_cider_d(references, by_image)
 
     return validate

@@ -33,8 +33,10 @@ class Strict(BaseModel):
     def _unused(self) -> set[str]:
         """The settings that a dump omits."""
         fields = type(self).model_fields
-        listed = {name for base in type(self).__mro__ for name in vars(base).get("omit_if_default", ())}
-        defaults = {name: fields[name].get_default(call_default_factory=True) for name in listed}
+        omitted: set[str] = set()
+        for base in type(self).__mro__:
+            omitted.update(vars(base).get("omit_if_default", ()))
+        defaults = {name: fields[name].get_default(call_default_factory=True) for name in omitted}
         return {name for name, default in defaults.items() if getattr(self, name) == default}
 
     def dump_without(self, paths: Iterable[str]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from harness.data.formats.coco import add_instances, read_coco
 from harness.data.formats.content import Content, read_content
 from harness.data.formats.image_folders import PICTURES, metadata_files
 from harness.data.formats.references import sanitise_caption
-from harness.data.formats.registry import annotations_of, format_of, single_file
+from harness.data.formats.registry import find_format, read_as, single_file
 from harness.data.karpathy import PicturePaths
 from harness.utils.errors import BenchError
 from harness.utils.files import RefusedPath, absolute, plain_path, shortened
@@ -51,21 +51,23 @@ def read_source(
     """
     contents = [read_content(single_file(path)) for path in given]
     first = contents[0]
-    read = format_of(first, options, format_name)
-    is_coco = read.read is read_coco
+    first_format = find_format(first, format_name)
+    is_coco = first_format.read is read_coco
     folder = images or _picture_folder(first)
-    if read.name == "karpathy":
+    if first_format.name == "karpathy":
         where = f"bench data verify {shlex.quote(str(first.path))} --images {shlex.quote(str(folder))}"
         raise BenchError(f"{first.path} is in Karpathy's format already", f"it needs no conversion; check it: {where}")
     if instances and not is_coco:
-        raise BenchError(f"--instances adds boxes to COCO's captions, and {first.path} is {read.title}", "leave it out")
+        raise BenchError(
+            f"--instances adds boxes to COCO's captions, and {first.path} is {first_format.title}", "leave it out"
+        )
     if len(contents) > 1 and not is_coco:
         raise BenchError(f"SOURCE: {len(given)} are given, and only COCO's captions come in several files", "give one")
-    annotations = annotations_of(first, options, format_name)
+    annotations = read_as(first_format, first, options)
     if is_coco:
         _complete_coco(annotations, annotations, folder)
     for content in contents[1:]:
-        further = annotations_of(content, options)
+        further = read_as(find_format(content, format_name), content, options)
         _complete_coco(annotations, further, folder)
         for name, image in further.images.items():
             if name in annotations.images:
@@ -77,14 +79,14 @@ def read_source(
             annotations.problems.setdefault(problem, []).extend(about)
     for path in instances:
         add_instances(annotations, read_content(path))
-    return annotations, read.title, folder
+    return annotations, first_format.title, folder
 
 
 def describe(annotations: Annotations, title: str) -> str:
     """What was understood of a source: "Kaggle captions.txt: 8,091 images, 40,455 captions, no splits"."""
     splits = Counter(image.split for image in annotations.images.values() if image.split is not None)
-    told = ", ".join(f"{split} {count:,}" for split, count in splits.items()) or "no splits"
-    return f"{title}: {len(annotations.images):,} images, {annotations.caption_count:,} captions, {told}"
+    described_splits = ", ".join(f"{split} {count:,}" for split, count in splits.items()) or "no splits"
+    return f"{title}: {len(annotations.images):,} images, {annotations.caption_count:,} captions, {described_splits}"
 
 
 def source_files(given: Iterable[Path]) -> list[Path]:
@@ -126,9 +128,9 @@ def convert(
     """
     total = len(source.images)
     _check_splits(source)
-    there = _existing(source, images)
-    copies = _copies(source, there, images, keeps_splits=rule in (None, _SOURCE))
-    pictures = _captioned(source, [picture for picture in there if picture.usable])
+    existing = _existing(source, images)
+    copies = _copies(source, existing, images, keeps_splits=rule in (None, _SOURCE))
+    pictures = _captioned(source, [picture for picture in existing if picture.usable])
     problems = [f"{what}: {listed(about)}" for what, about in source.problems.items()]
     if problems and not pictures:
         hint = "repair the source"
@@ -231,7 +233,7 @@ def _check_splits(source: Annotations) -> None:
 
 def _existing(source: Annotations, images: Path) -> list[AnnotatedImage]:
     """The pictures whose files are there."""
-    there: list[AnnotatedImage] = []
+    existing: list[AnnotatedImage] = []
     completed = 0
     paths = PicturePaths(absolute(images))
     by_stem = _files_by_stem(images)
@@ -243,14 +245,14 @@ def _existing(source: Annotations, images: Path) -> list[AnnotatedImage]:
                 picture.file = named[0]
                 completed += 1
             if (images / picture.file).is_file():
-                there.append(picture)
+                existing.append(picture)
             else:
                 source.complain("missing pictures", picture.file)
         except RefusedPath as refusal:
             source.complain("pictures whose path is refused", str(refusal))
     if completed:
         source.notes.append(f"{completed} pictures are named without folder or ending, and were found by it")
-    return there
+    return existing
 
 
 def _copies(
@@ -274,8 +276,8 @@ def _copies(
             copies[picture.file] = owner.file
         files.add(picture.file)
     if copies:
-        shown = [f"{copy} of {original}" for copy, original in copies.items()]
-        source.notes.append(f"copies of a picture, which share its split: {listed(shown)}")
+        pairs = [f"{copy} of {original}" for copy, original in copies.items()]
+        source.notes.append(f"copies of a picture, which share its split: {listed(pairs)}")
     return copies
 
 

@@ -16,6 +16,7 @@ import json
 import math
 import os
 import shlex
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -27,7 +28,7 @@ from harness.data.formats.content import Content, read_content
 from harness.data.formats.ids import image_ids, named
 from harness.data.formats.karpathy_json import id_key, images_of, sentences_of
 from harness.data.formats.references import references_from, sanitise_caption
-from harness.data.formats.registry import ANNOTATION_FORMATS, annotations_of, find_format, single_file
+from harness.data.formats.registry import ANNOTATION_FORMATS, find_format, read_as, single_file
 from harness.data.sources import load_sources
 from harness.utils.errors import BenchError
 from harness.utils.files import RefusedPath, plain_path, require_file
@@ -76,7 +77,8 @@ def refuse_other_formats(file: Path, images: Path | None) -> None:
     """BenchError for a table, lines or a list, which cannot be trained on, with the conversion; others are not read."""
     with file.open("rb") as content:
         start = content.read(64).lstrip(b"\xef\xbb\xbf \r\n\t")
-    if start[:1] not in (b"", b"{", b"\x1f") or file.suffix == ".jsonl":
+    may_be_karpathys = start[:1] in (b"", b"{", b"\x1f") or start.startswith((BOM_UTF16_LE, BOM_UTF16_BE))
+    if not may_be_karpathys or file.suffix == ".jsonl":
         raise _to_convert(file, images)
 
 
@@ -126,7 +128,7 @@ _KARPATHY_TEST = "e4105a76a6d00c29"
 
 def _references_alone(content: Content, root: Path, conversion: str) -> Dataset:
     """Annotations of another format: one split, named test, with pictures below `root`, by name or COCO's id."""
-    file, annotations = content.path, annotations_of(content)
+    file, annotations = content.path, read_as(find_format(content), content)
     splits = {image.split for image in annotations.images.values()} - {None}
     if splits and "test" not in splits:
         raise BenchError(

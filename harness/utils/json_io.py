@@ -22,18 +22,35 @@ def read_json(path: Path) -> Any:
 
 
 def read_json_or_lines(path: Path) -> Any:
-    """As `read_json`; of two lines or more with a JSON value each, their list."""
+    """As `read_json`; of several lines with a JSON value each, their list."""
     raw = read_file(path)
     if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # whose lines cannot be told apart as bytes
         with suppress(UnicodeDecodeError):
             raw = raw.decode("utf-16").encode()
+    return parse_json_or_lines(raw, path)
+
+
+def parse_json_or_lines(raw: bytes, path: Path) -> Any:
+    """The content of JSON text, or the list of the values of its lines.
+
+    Raises:
+        BenchError: neither is JSON; of lines that begin as such, it names the first that is none.
+    """
     try:
         return parse_json(raw, path)
-    except BenchError:
-        with suppress(BenchError):
-            content = [parse_json(line, path) for line in raw.splitlines() if line.strip()]
-            if len(content) > 1:
-                return content
+    except BenchError as parsing_failed:
+        values: list[Any] = []
+        for number, line in enumerate(raw.split(b"\n"), 1):
+            if not line.strip():
+                continue
+            try:
+                values.append(load_json(line))
+            except ValueError as error:
+                if not values and path.suffix != ".jsonl":
+                    raise parsing_failed from None
+                raise BenchError(f"{path}, line {number} is not valid JSON: {str(error)[:100]}") from error
+        if len(values) > 1:
+            return values
         raise
 
 

@@ -128,14 +128,14 @@ def which_captions(path: Path, names: Sequence[str], options: ReadOptions) -> Be
 
 
 def _no_column(table: TextTable, what: str, option: str) -> BenchError:
-    shown = ", ".join(shortened(name, 40) for name in table.headings) or "nothing"
+    headings = ", ".join(shortened(name, 40) for name in table.headings) or "nothing"
     if any(" " in name or "://" in name for name in table.headings):
         return BenchError(
-            f"{table.path} has no line of column names: its first line is {shown}",
+            f"{table.path} has no line of column names: its first line is {headings}",
             f"put one before it: printf 'caption\\tfile\\n' | cat - {table.path.name} > named{table.path.suffix}",
         )
     example = next((name for name in table.headings if name), "NAME")
     return BenchError(
-        f"{table.path} has no column of {what}: its first line names {shown}",
+        f"{table.path} has no column of {what}: its first line names {headings}",
         f"name the column, for example: {option} {shortened(example, 40)}",
     )

@@ -33,7 +33,7 @@ def sniff_textcaps(content: Content) -> str:
 def read_textcaps(content: Content, options: ReadOptions) -> Annotations:  # noqa: ARG001
     """Images by id; the references are taken once, though each caption repeats them."""
     annotations = Annotations(content.path)
-    for number, entry in enumerate(content.top["data"]):
+    for number, entry in enumerate(content.top.get("data", [])):
         texts = captions_of(entry.get("reference_strs")) if isinstance(entry, dict) else []
         name = entry.get("image_id") if isinstance(entry, dict) else None
         if not texts or not isinstance(name, str | int):
@@ -58,8 +58,10 @@ def read_reports(content: Content, options: ReadOptions) -> Annotations:
     """An entry an image, with a text and one picture or several, of which the first is taken.
 
     Raises:
-        BenchError: no entry has a field of captions, or several hold different ones.
+        BenchError: these are no lists by split, no entry has a field of captions, or several hold different ones.
     """
+    if not sniff_reports(content):
+        raise BenchError(f"{content.path} has no lists of objects by split", "name them train, val and test")
     annotations = Annotations(content.path)
     entries = [entry for listed in content.top.values() for entry in listed]
     caption_field = caption_field_of(content.path, entries, options)
@@ -112,18 +114,15 @@ def read_llava(content: Content, options: ReadOptions) -> Annotations:  # noqa: 
 
 
 def sniff_narratives(content: Content) -> str:
-    return (
-        'its objects have "annotator_id" and "caption"' if {"annotator_id", "caption"} <= content.first.keys() else ""
-    )
+    is_narrative = {"annotator_id", "caption"} <= content.first.keys()
+    return 'its objects have "annotator_id" and "caption"' if is_narrative else ""
 
 
 def sniff_by_image(content: Content) -> str:
     """An object whose keys are images, and whose values are captions."""
-    if (
-        not content.top
-        or sniff_reports(content)
-        or any(key in content.top for key in ("images", "annotations", "data"))
-    ):
+    if not content.top or sniff_reports(content) or content.path.name in METADATA:
+        return ""
+    if content.top.keys() & {"images", "annotations", "data"}:
         return ""
     values = list(content.top.values())
     return "its keys are images, its values captions" if all(captions_of(value) for value in values) else ""
@@ -133,7 +132,10 @@ def read_by_image(content: Content, options: ReadOptions) -> Annotations:  # noq
     """A caption or several by image, as texts or as objects with "caption" or "raw"."""
     annotations = Annotations(content.path)
     for name, value in content.top.items():
-        annotations.image(name).captions += captions_of(value)
+        texts = captions_of(value)
+        if not texts:
+            annotations.complain("images whose captions are no texts", shortened(name, 40))
+        annotations.image(name).captions += texts
     return annotations
 
 

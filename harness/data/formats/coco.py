@@ -11,29 +11,31 @@ from harness.utils.errors import BenchError
 
 
 def sniff_coco(content: Content) -> str:
-    """Lists of images and annotations, without what the others have."""
-    if not _is_coco(content) or sniff_nocaps(content) or sniff_vizwiz(content) or sniff_stair(content):
-        return ""
-    return 'it has "images" and "annotations"'
+    return 'it has "images" and "annotations"' if _variant(content) == "coco" else ""
 
 
 def sniff_nocaps(content: Content) -> str:
-    """Images with a domain."""
-    return 'its images have a "domain"' if _is_coco(content) and _have(content.top["images"], "domain") else ""
+    return 'its images have a "domain"' if _variant(content) == "nocaps" else ""
 
 
 def sniff_vizwiz(content: Content) -> str:
-    """Captions that may be marked as rejected."""
-    is_vizwiz = _is_coco(content) and _have(content.top["annotations"], "is_rejected", "is_precanned")
-    return 'its captions have "is_rejected"' if is_vizwiz and not sniff_nocaps(content) else ""
+    return 'its captions have "is_rejected"' if _variant(content) == "vizwiz" else ""
 
 
 def sniff_stair(content: Content) -> str:
-    """Captions with their Japanese words parted."""
-    is_stair = _is_coco(content) and _have(content.top["annotations"], "tokenized_caption")
-    if not is_stair or sniff_nocaps(content) or sniff_vizwiz(content):
+    return 'its captions have a "tokenized_caption"' if _variant(content) == "stair" else ""
+
+
+def _variant(content: Content) -> str:
+    """Whose annotations these are, by the keys of the first image and caption; "" where they are not of this form."""
+    if not _is_coco(content):
         return ""
-    return 'its captions have a "tokenized_caption"'
+    if "domain" in _first_keys(content.top["images"]):
+        return "nocaps"
+    caption_keys = _first_keys(content.top["annotations"])
+    if caption_keys & {"is_rejected", "is_precanned"}:
+        return "vizwiz"
+    return "stair" if "tokenized_caption" in caption_keys else "coco"
 
 
 def read_coco(content: Content, options: ReadOptions) -> Annotations:
@@ -45,10 +47,7 @@ def read_coco(content: Content, options: ReadOptions) -> Annotations:
         BenchError: an image has no id, two have the same, or no image or caption has the field that is asked for.
     """
     path = content.path
-    entries, captions = content.top["images"], content.top["annotations"]
-    for key, listed in (("images", entries), ("annotations", captions)):
-        if not isinstance(listed, list) or not all(isinstance(entry, dict) for entry in listed):
-            raise BenchError(f'{path}: "{key}" is not a list of objects')
+    entries, captions = _objects(content, "images"), _objects(content, "annotations")
     file_key, caption_key = options.image_field or "file_name", options.caption_field or "caption"
     for option, chosen, listed in (
         ("--file-column", options.image_field, entries),
@@ -103,15 +102,20 @@ def _owner(annotations: Annotations, name: object) -> AnnotatedImage | None:
     return annotations.images.get(name) if isinstance(name, str | int) else None
 
 
+def _objects(content: Content, key: str) -> list[dict[str, Any]]:
+    entries = content.top.get(key)
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise BenchError(f'{content.path}: "{key}" is not a list of objects')
+    return entries
+
+
 def _is_coco(content: Content) -> bool:
     return {"images", "annotations"} <= content.top.keys()
 
 
-def _have(entries: object, *keys: str) -> bool:
-    """Whether any object of a list has one of these keys."""
-    if not isinstance(entries, list):
-        return False
-    return any(key in entry for entry in entries if isinstance(entry, dict) for key in keys)
+def _first_keys(entries: object) -> set[str]:
+    first = entries[0] if isinstance(entries, list) and entries else None
+    return set(first) if isinstance(first, dict) else set()
 
 
 def _names(content: Content, entries: list[dict[str, Any]]) -> dict[str | int, str | int]:

@@ -2,18 +2,16 @@
 
 import shlex
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
 from harness.data.formats.table import TextTable, parse_table
-from harness.data.formats.text import decode
+from harness.data.formats.text import decode, lines_of
 from harness.utils.errors import BenchError
 from harness.utils.files import shortened
-from harness.utils.json_io import parse_json, read_file
-from results.files import load_json
+from harness.utils.json_io import parse_json_or_lines, read_file
 
 JSON_ENDINGS: Final = (".json", ".jsonl")
 _SHOWN: Final = 8
@@ -71,10 +69,10 @@ class Content:
         """The first line's cells in lower case; none where there is no table."""
         return [] if self.table is None else [name.lower() for name in self.table.headings]
 
-    @property
+    @cached_property
     def lines(self) -> list[str]:
         """The lines of a text that are not blank."""
-        return [line for line in self.text.splitlines() if line.strip()]
+        return [line for line in lines_of(self.text) if line.strip()]
 
     @cached_property
     def entries(self) -> list[dict[str, Any]]:
@@ -110,16 +108,7 @@ def read_content(path: Path) -> Content:
     if not name.endswith(JSON_ENDINGS) and not text.lstrip().startswith(("{", "[")):
         return Content(path, text=text)
     try:
-        if name.endswith(".jsonl"):
-            return Content(path, _values(text, path))
-        try:
-            return Content(path, parse_json(text.encode(), path))
-        except BenchError as error:
-            if "\n" not in text.strip():
-                raise
-            with suppress(BenchError):
-                return Content(path, _values(text, path))
-            raise error from None
+        return Content(path, parse_json_or_lines(text.encode(), path))
     except BenchError:
         if name.endswith(JSON_ENDINGS):
             raise
@@ -167,20 +156,6 @@ def refuse_archives(content: Content) -> None:
         )
 
 
-def _values(text: str, path: Path) -> list[Any]:
-    """The value of each line; BenchError with the number of one that is no JSON."""
-    values = []
-    for number, line in enumerate(text.split("\n"), 1):
-        if line.strip():
-            try:
-                values.append(load_json(line))
-            except ValueError as error:
-                raise BenchError(
-                    f"{path}, line {number} is not valid JSON: {str(error)[:100]}", "write one JSON object a line"
-                ) from error
-    return values
-
-
 def describe(content: Content) -> str:
     """What is in it, for somebody whose file is in no known format: its keys or columns, and the first values."""
     if content.is_folder:
@@ -189,19 +164,19 @@ def describe(content: Content) -> str:
     if content.archive:
         return content.archive
     if content.top:
-        shown = [f"{name} ({_short(value)})" for name, value in list(content.top.items())[:_SHOWN_VALUES]]
-        return f"a JSON object with {_listed(list(content.top))}, such as {', '.join(shown)}"
+        examples = [f"{name} ({_short(value)})" for name, value in list(content.top.items())[:_SHOWN_VALUES]]
+        return f"a JSON object with {_listed(list(content.top))}, such as {', '.join(examples)}"
     if content.first:
-        shown = [f"{name} ({_short(value)})" for name, value in content.first.items()]
-        return f"a list of {len(content.entries):,} objects with {', '.join(shown[:_SHOWN])}"
+        examples = [f"{name} ({_short(value)})" for name, value in content.first.items()]
+        return f"a list of {len(content.entries):,} objects with {', '.join(examples[:_SHOWN])}"
     if content.is_json:
         return f"JSON: {_short(content.value)}"
     if content.table is not None:
         row = content.table.rows[0].cells if content.table.rows else []
-        examples = ", ".join(_short(cell) for cell in row[:_SHOWN_VALUES]) or "no rows"
-        return f"a table whose first line is {_listed(content.table.headings)}, and its second {examples}"
-    shown = [_short(line) for line in content.lines[:_SHOWN_VALUES]]
-    return f"a text of {len(content.lines):,} lines: {', '.join(shown)}"
+        cells = ", ".join(_short(cell) for cell in row[:_SHOWN_VALUES]) or "no rows"
+        return f"a table whose first line is {_listed(content.table.headings)}, and its second {cells}"
+    examples = [_short(line) for line in content.lines[:_SHOWN_VALUES]]
+    return f"a text of {len(content.lines):,} lines: {', '.join(examples)}"
 
 
 def _listed(names: Sequence[str]) -> str:

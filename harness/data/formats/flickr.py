@@ -5,7 +5,7 @@ from typing import Final
 
 from harness.data.formats.annotations import SPLIT_NAMES, Annotations, ReadOptions
 from harness.data.formats.content import Content
-from harness.data.formats.text import read_encoded
+from harness.data.formats.text import lines_of, read_encoded
 
 _LINE: Final = re.compile(r"(?P<name>[^#\t]+)#(?:\w+#)?\d+[\t ]+(?P<caption>.*)")
 
@@ -21,7 +21,7 @@ def read_tokens(content: Content, options: ReadOptions) -> Annotations:  # noqa:
     path, lines = content.path, content.lines
     annotations = Annotations(path)
     files = {split: file for file in path.parent.glob("*Images.txt") if (split := _split_of(file.name))}
-    splits = {line.strip(): split for split, file in files.items() for line in read_encoded(file).splitlines()}
+    splits = {line.strip(): split for split, file in files.items() for line in lines_of(read_encoded(file))}
     for number, line in enumerate(lines, 1):
         match = _LINE.fullmatch(line)
         if match is None:

@@ -9,7 +9,7 @@ from harness.data.formats.caption_tables import METADATA, add_table
 from harness.data.formats.captions_by_image import caption_field_of, captions_of
 from harness.data.formats.content import Content, read_content
 from harness.data.formats.table import read_table
-from harness.data.formats.text import read_encoded
+from harness.data.formats.text import lines_of, read_encoded
 from harness.utils.errors import BenchError
 
 PICTURES: Final = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
@@ -76,7 +76,7 @@ def read_pairs(content: Content, options: ReadOptions) -> Annotations:  # noqa: 
             continue
         file = path.relative_to(content.path).as_posix()
         image = annotations.image(file, file)
-        image.captions += [line for line in read_encoded(text).splitlines() if line.strip()]
+        image.captions += [line for line in lines_of(read_encoded(text)) if line.strip()]
         if (split := file.partition("/")[0]).lower() in SPLIT_NAMES:
             annotations.set_split(image, split, file)
     if without:

@@ -26,6 +26,8 @@ ID_FIELDS: Final = (
     *("img_path", "file_path", "image_path", "image", KEY),
 )
 """Fields that are meant to name images: some of their values may name images that are not wanted."""
+_ROW_FIELDS: Final = ("index", "doc_id", "question_id")
+"""Fields of evaluation harnesses that may name images, or count rows."""
 _DECIDING: Final = ("cocoid", "image_id")
 _COCO_NAME: Final = re.compile(r"(?:^|_)(\d{12})$")
 _MAX_ID: Final = 2**63
@@ -141,7 +143,7 @@ def as_id(value: object) -> int | None:
     if isinstance(value, str):
         stem = file_names(value)[-1]
         coco = _COCO_NAME.search(stem)
-        text = coco[1] if coco else value.strip()
+        text = coco[1] if coco else value.strip().removesuffix(".0")  # pandas writes whole numbers as 391.0
         value = int(text) if re.fullmatch(r"-?[0-9]{1,19}", text) else None
     return value if isinstance(value, int) and -_MAX_ID <= value < _MAX_ID else None
 
@@ -252,8 +254,14 @@ def _agreed(candidates: Mapping[str, Sequence[int | None]], path: Path) -> str |
     told = " and ".join(_described(field) for field in fields[:_SHOWN_FIELDS])
     raise BenchError(
         f"{path}: {told} name different images of the references",
-        f"choose the one that names the images: --id-field {fields[0] or fields[1]}",
+        f"choose the one that names the images: --id-field {_likeliest(candidates)}",
     )
+
+
+def _likeliest(candidates: Mapping[str, Sequence[int | None]]) -> str:
+    """The field to propose: one that does not count the rows, if there is one."""
+    fields = [field for field in candidates if field != KEY]
+    return next((field for field in fields if not _counts_in_order(candidates[field])), fields[0])
 
 
 def _agree(one: Sequence[int | None], other: Sequence[int | None]) -> bool:
@@ -270,7 +278,7 @@ def _with_unwanted(ids: Sequence[int | None], values: Sequence[object], names: I
 def _are_numbers(values: Sequence[object]) -> bool:
     """Whether all that is there are bare numbers, perhaps as texts."""
     texts = [_as_text(value) for value in values if value is not None]
-    return all(text is not None and re.fullmatch(r"\s*-?[0-9]+\s*", text) for text in texts)
+    return all(text is not None and re.fullmatch(r"\s*-?[0-9]+(?:\.0)?\s*", text) for text in texts)
 
 
 def _by_position(rows: Sequence[Row], names: ImageNames, path: Path) -> Match:
@@ -280,7 +288,7 @@ def _by_position(rows: Sequence[Row], names: ImageNames, path: Path) -> Match:
             f"{path}: --by-position: it has {len(rows):,} captions, for {len(names.order):,} images",
             "give one caption of each image, in the order of the references",
         )
-    for field in ID_FIELDS:
+    for field in (*ID_FIELDS, *_ROW_FIELDS):
         values = [row.get(field) for row in rows]
         if _counts_rows(values):
             numbers = [as_id(value) for value in values]
@@ -297,7 +305,7 @@ def _by_position(rows: Sequence[Row], names: ImageNames, path: Path) -> Match:
 
 def _other_ids(rows: Sequence[Row]) -> str | None:
     """The field that is meant to name images and does not count the rows; `id` may be of the caption."""
-    for field in ID_FIELDS:
+    for field in (*ID_FIELDS, *_ROW_FIELDS):
         values = [row.get(field) for row in rows]
         if field != "id" and None not in values and not _counts_rows(values):
             return field

@@ -3,17 +3,21 @@
 A form is added by a line of `PREDICTION_FORMATS` and an example in `tests/harness/data/formats/prediction_examples.py`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from harness.data.formats.content import Content, describe, read_content
 from harness.data.formats.match import ID_FIELDS, KEY, Row
-from harness.data.formats.table import caption_list, parse_table, refuse_different_texts
+from harness.data.formats.table import caption_list, parse_table
+from harness.data.formats.text import lines_of
 from harness.utils.errors import BenchError
+from harness.utils.files import shortened
 
 _LISTS: Final = ("annotations", "imgblobs", "predictions", "results", "captions")
+_OF_PEOPLE: Final = ("caption", "captions", "text", "answer")
+"""Fields that hold the references, or a prompt, where another one holds the captions of a system."""
 _LOGS: Final = "logs"
 CAPTION_FIELDS: Final = (
     *("caption", "prediction", "candidate", "text", "pred", "hypothesis", "output", "generated_text", "response"),
@@ -39,6 +43,7 @@ class PredictionFormat:
         name, title, example: what it is called, by people too, and what one entry looks like.
         sniff: why some content has this form; "" if it has not. At most one format is sure of a file.
         read: the entries of content that has it; the second argument is the field of the captions, if a user names it.
+        takes_field: whether there are fields, of which a user can name that of the captions.
     """
 
     name: str
@@ -46,6 +51,7 @@ class PredictionFormat:
     example: str
     sniff: Callable[[Content], str]
     read: Callable[[Content, str | None], list[Entry]]
+    takes_field: bool = True
 
 
 def read_entries(path: Path, caption_field: str | None) -> list[Entry]:
@@ -56,6 +62,8 @@ def read_entries(path: Path, caption_field: str | None) -> list[Entry]:
     sure = [one for one in PREDICTION_FORMATS if one.sniff(content)]
     if len(sure) > 1:
         raise BenchError(f"{path} could be {' and '.join(one.title for one in sure)}", FORMS)
+    if sure and caption_field is not None and not sure[0].takes_field:
+        raise BenchError(f"{path} is {sure[0].title}: --caption-field does not apply", "leave it out")
     return (sure[0].read if sure else _read_results)(content, caption_field)
 
 
@@ -73,8 +81,8 @@ def _read_lmms_eval(content: Content, caption_field: str | None) -> list[Entry]:
         document = scalars(sample["doc"], without=None)
         if not document.keys() & set(ID_FIELDS) and "doc_id" in sample:
             document = {**document, "doc_id": sample["doc_id"]}
-        responses = sample.get(caption_field or "filtered_resps", sample.get("resps"))
-        entries.append(Entry(document, responses))
+        fields = [caption_field] if caption_field else ["filtered_resps", "resps"]
+        entries.append(Entry(document, next((sample[field] for field in fields if field in sample), None)))
     return entries
 
 
@@ -152,7 +160,8 @@ def _sniff_lines(content: Content) -> str:
 
 
 def _read_lines(content: Content, caption_field: str | None) -> list[Entry]:  # noqa: ARG001
-    return [Entry({}, caption) for caption in (content.value if content.is_json else content.lines)]
+    captions = content.value if content.is_json else lines_of(content.text)  # a blank one is of an image, too
+    return [Entry({}, caption) for caption in captions]
 
 
 def _listed(content: Content) -> list[Any] | None:
@@ -214,8 +223,20 @@ def _caption_field(entry: Mapping[str, Any], chosen: str | None, path: Path) -> 
         return chosen if chosen in entry else None
     names = [name for name in CAPTION_FIELDS if name in entry]
     single = [name for name in names if isinstance(entry[name], str) and not caption_list(entry[name])]
-    refuse_different_texts(entry, single, path, "--caption-field")
+    _refuse_different_texts(entry, single, path)
     return names[0] if names else None
+
+
+def _refuse_different_texts(entry: Mapping[str, Any], names: Sequence[str], path: Path) -> None:
+    """BenchError where several of these fields of an entry hold different texts: the user chooses."""
+    texts = {name: entry[name].strip() for name in names}
+    if len(set(texts.values())) > 1:
+        fields = ", ".join(f"{name} ({shortened(text, 40)})" for name, text in texts.items())
+        likeliest = next((name for name in texts if name not in _OF_PEOPLE), next(iter(texts)))
+        raise BenchError(
+            f"{path}: several fields may hold the captions: {fields}",
+            f"say which does: --caption-field {likeliest}",
+        )
 
 
 def scalars(entry: Mapping[str, Any], without: str | None) -> Row:
@@ -269,6 +290,11 @@ PREDICTION_FORMATS: Final = (
         _read_table,
     ),
     PredictionFormat(
-        "lines", "a caption a line", "a dog, in the order of the references (--by-position)", _sniff_lines, _read_lines
+        "lines",
+        "a caption a line",
+        "a dog, by the order of the references (--by-position)",
+        _sniff_lines,
+        _read_lines,
+        takes_field=False,
     ),
 )

@@ -76,7 +76,7 @@ def references_from(annotations: Annotations, split: str | None = None) -> Refer
     blank = [str(image.name) for image in captioned if not any(text.strip() for text in image.captions)]
     if blank or not captioned:
         raise BenchError(f"{path}: {named(blank or without, 'without a reference caption')}")
-    notes = [note for note in annotations.notes if note.startswith("left out")]
+    notes = list(annotations.notes)
     if without:
         notes.append(f"left out: {named(without, 'without a reference caption')}")
     are_numbers = _are_numbers(annotations)

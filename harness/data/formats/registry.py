@@ -205,27 +205,33 @@ ANNOTATION_FORMATS: Final = (
 def find_format(content: Content, name: str | None = None) -> Format:
     """The format of some content, or the one that a user names.
 
+    A table and a list whose columns or keys nobody could know are read as such: their readers say what is missing.
+
     Raises:
         BenchError: there is no such format, none or several are sure of the content.
     """
+    by_name = {one.name: one for one in ANNOTATION_FORMATS}
     if name is not None:
-        known = {one.name: one for one in ANNOTATION_FORMATS}
-        if name not in known:
-            raise BenchError(f"--format {shortened(name)} is none that is known", f"choose one of: {', '.join(known)}")
-        return known[name]
-    sure = [(one, reason) for one in ANNOTATION_FORMATS if (reason := one.sniff(content))]
-    if len(sure) == 1:
-        return sure[0][0]
-    if sure:
-        shown = " and ".join(f"{one.name} ({reason})" for one, reason in sure)
-        raise BenchError(f"{content.path} could be {shown}", f"say which it is: --format {sure[0][0].name}")
+        if name not in by_name:
+            raise BenchError(f"{shortened(name)} is no known format", f"choose one of: {', '.join(by_name)}")
+        return by_name[name]
+    reasons = {one.name: reason for one in ANNOTATION_FORMATS if (reason := one.sniff(content))}
+    if len(reasons) == 1:
+        return by_name[next(iter(reasons))]
+    if reasons:
+        candidates = " and ".join(f"{name} ({reason})" for name, reason in reasons.items())
+        raise BenchError(f"{content.path} could be {candidates}", f"say which it is: --format {next(iter(reasons))}")
+    if content.table is not None:
+        return by_name["table"]
+    if content.entries:
+        return by_name["list"]
     if karpathy_json.images_of(content.value):
         raise BenchError(
             f"{content.path} lists images without captions",
             "references of a test split are not published: send predictions to its server (bench export submission)",
         )
     refuse_archives(content)
-    nearest = _nearest(content)
+    nearest = by_name[_nearest(content)]
     raise BenchError(
         f"{content.path} is in no known format: it is {describe(content)}",
         f"the nearest is {nearest.name}, {nearest.example}; bench data formats lists all",
@@ -238,32 +244,20 @@ def read_annotations(path: Path, options: ReadOptions | None = None, format_name
     Raises:
         BenchError: the file cannot be read, is in no known format, or a field is named that has no effect.
     """
-    return annotations_of(read_content(single_file(path)), options, format_name)
+    content = read_content(single_file(path))
+    return read_as(find_format(content, format_name), content, options)
 
 
-def annotations_of(content: Content, options: ReadOptions | None = None, format_name: str | None = None) -> Annotations:
-    """As `read_annotations`, of content that was read."""
+def read_as(chosen: Format, content: Content, options: ReadOptions | None = None) -> Annotations:
+    """The annotations of content in a format; BenchError where there is no image, or a field that has no effect."""
     options = options or ReadOptions()
-    return format_of(content, options, format_name).read(content, options)
-
-
-def format_of(content: Content, options: ReadOptions, format_name: str | None = None) -> Format:
-    """The format of some content, also of a table or a list whose fields the user names; BenchError as `find_format`.
-
-    A field that is named for a format without fields is refused.
-    """
-    is_chosen = options.image_field is not None or options.caption_field is not None
-    sure = [one for one in ANNOTATION_FORMATS if one.sniff(content)]
-    if format_name is None and not sure and content.table is not None:
-        chosen = find_format(content, "table")  # which says what it lacks
-    elif format_name is None and not sure and content.entries:
-        chosen = find_format(content, "list")
-    else:
-        chosen = find_format(content, format_name)
-    if is_chosen and not chosen.takes_fields:
+    if not chosen.takes_fields and (options.image_field is not None or options.caption_field is not None):
         option = "--file-column" if options.image_field is not None else options.caption_option
         raise BenchError(f"{content.path} is {chosen.title}: {option} does not apply", "leave it out")
-    return chosen
+    annotations = chosen.read(content, options)
+    if not annotations.images and not annotations.problems:
+        raise BenchError(f"{content.path} has no images", f"an entry of {chosen.title} is: {chosen.example}")
+    return annotations
 
 
 def single_file(path: Path) -> Path:
@@ -281,14 +275,10 @@ def single_file(path: Path) -> Path:
     return path
 
 
-def _nearest(content: Content) -> Format:
-    """The format that content of this kind most probably should have."""
+def _nearest(content: Content) -> str:
+    """The name of the format that content of this kind most probably should have."""
     if content.is_folder:
-        name = "imagefolder"
-    elif content.top:
-        name = "karpathy" if "images" in content.top else "by-image"
-    elif content.is_json:
-        name = "list"
-    else:
-        name = "table"
-    return find_format(content, name)
+        return "imagefolder"
+    if content.top:
+        return "karpathy" if "images" in content.top else "by-image"
+    return "list" if content.is_json else "table"

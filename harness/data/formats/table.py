@@ -5,7 +5,6 @@ import csv
 import io
 import json
 import tokenize
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -13,7 +12,6 @@ from typing import Any, Final
 
 from harness.data.formats.text import read_encoded
 from harness.utils.errors import BenchError
-from harness.utils.files import shortened
 
 ENDINGS: Final = (".csv", ".tsv", ".txt", ".psv")
 METADATA: Final = "metadata.jsonl"
@@ -96,24 +94,13 @@ def _quotes_whole_cells(text: str, delimiter: str) -> bool:
 def _refuse_joined_lines(path: Path, cells: list[str], delimiter: str, columns: int, line: int) -> None:
     """BenchError where a cell holds lines that look like rows: a stray quotation mark has joined them."""
     for cell in cells:
-        inner = cell.splitlines()
+        inner = cell.split("\n")
         if any(part.count(delimiter) >= columns - 1 > 0 for part in inner[:-1]):
             first = line - len(inner) + 1
             raise BenchError(
                 f"{path}: a quotation mark joins the lines {first} to {line}, which look like rows of their own",
                 f"close or double the quotation mark in line {first}",
             )
-
-
-def refuse_different_texts(entry: Mapping[str, Any], names: Iterable[str], path: Path, option: str) -> None:
-    """BenchError where several of these fields of an entry hold different texts; the user chooses by `option`."""
-    texts = {name: entry[name].strip() for name in names if isinstance(entry[name], str)}
-    if len(set(texts.values())) > 1:
-        fields = ", ".join(f"{name} ({shortened(text, 40)})" for name, text in texts.items())
-        raise BenchError(
-            f"{path}: several fields may hold the captions: {fields}",
-            f"say which does: {option} {next(iter(texts))}",
-        )
 
 
 def caption_list(cell: str) -> list[str] | None:

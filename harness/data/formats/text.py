@@ -22,6 +22,11 @@ def read_encoded(path: Path) -> str:
     return decode(read_file(path), path)
 
 
+def lines_of(text: str) -> list[str]:
+    """The lines of a text, whose captions may hold U+2028 and other characters that `str.splitlines` parts at."""
+    return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
+
+
 def decode(raw: bytes, path: Path) -> str:
     """As `read_encoded`, of bytes that were read."""
     encoding = next((name for mark, name in _MARKS.items() if raw.startswith(mark)), "utf-8")

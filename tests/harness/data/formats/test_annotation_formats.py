@@ -94,6 +94,27 @@ def test_the_user_can_name_the_format(tmp_path: Path) -> None:
     assert "kaggle" in (refused.value.hint or "")
 
 
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_a_wrong_format_is_refused_or_says_the_same(name: str, tmp_path: Path) -> None:
+    path = EXAMPLES[name](tmp_path)
+    right = sorted(text for texts in CAPTIONS.values() for text in texts)
+    for other in ANNOTATION_FORMATS:
+        try:
+            annotations = read_annotations(path, format_name=other.name)
+        except BenchError:
+            continue
+        captions = [text for image in annotations.images.values() for text in image.captions]
+        assert annotations.problems or sorted(captions) == right, other.name
+
+
+def test_line_ends_of_unicode_are_within_a_caption(tmp_path: Path) -> None:
+    text = "a dog,\u2028a cat, a bird"
+    (tmp_path / "captions.csv").write_text(f'image,caption,split\na.jpg,"{text}",test\n', encoding="utf-8")
+    (tmp_path / "a.token").write_text(f"a.jpg#0\t{text}\n", encoding="utf-8")
+    for file in ("captions.csv", "a.token"):
+        assert read_references(tmp_path / file).captions == {0: (text,)}
+
+
 def test_formats_are_listed_and_annotations_open_as_references(tmp_path: Path) -> None:
     listed = bench_ok("data", "formats").output
     assert all(one.name in listed for one in ANNOTATION_FORMATS)

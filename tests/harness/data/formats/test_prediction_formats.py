@@ -103,6 +103,49 @@ def test_numbers_of_rows_are_no_ids_of_images_in_another_order(field: str, tmp_p
     assert read_predictions(path, [2, 0, 1], options=chosen).captions == {0: "row 0", 1: "row 1", 2: "row 2"}
 
 
+def test_the_number_of_a_row_says_its_place(tmp_path: Path) -> None:
+    path = tmp_path / "model.tsv"
+    path.write_text("index\tprediction\n2\tthe third\n0\tthe first\n1\tthe second\n")
+    found = read_predictions(path, [7, 3, 5], options=MatchOptions(by_position=True))
+    assert found.captions == {7: "the first", 3: "the second", 5: "the third"}
+
+
+def test_a_field_is_read_or_refused(tmp_path: Path) -> None:
+    path = tmp_path / "captions.txt"
+    path.write_text("a dog\na cat\n")
+    with pytest.raises(BenchError, match="--caption-field"):
+        read_predictions(path, [1, 2], options=MatchOptions(by_position=True, caption_field="text"))
+    path = tmp_path / "samples.jsonl"
+    samples = [{"doc": {"image_id": image}, "resps": [["a dog"]], "raw": "a cat"} for image in (1, 2)]
+    path.write_text("\n".join(map(json.dumps, samples)))
+    assert read_predictions(path, [1, 2], options=MatchOptions(caption_field="raw")).captions == {
+        1: "a cat",
+        2: "a cat",
+    }
+    assert not read_predictions(path, [1, 2], options=MatchOptions(caption_field="nothing")).captions
+
+
+def test_a_blank_line_is_of_an_image_too(tmp_path: Path) -> None:
+    path = tmp_path / "captions.txt"
+    path.write_text("a dog\n\na cat\n")
+    found = read_predictions(path, [1, 2, 3], options=MatchOptions(by_position=True))
+    assert (found.captions, sum(map(len, found.problems.values()))) == ({1: "a dog", 3: "a cat"}, 1)
+
+
+def test_whole_numbers_that_pandas_wrote_are_ids(tmp_path: Path) -> None:
+    path = tmp_path / "captions.csv"
+    path.write_text("image_id,caption\n77.0,a cat\n391.0,a dog\n")
+    assert read_predictions(path, [391, 77]).captions == {77: "a cat", 391: "a dog"}
+
+
+def test_the_fields_to_choose_from_begin_with_the_likeliest(tmp_path: Path) -> None:
+    path = tmp_path / "both.json"
+    path.write_text(json.dumps([{"image_id": 1, "caption": "of people", "prediction": "of a system"}]))
+    with pytest.raises(BenchError) as refused:
+        read_predictions(path, [1])
+    assert (refused.value.hint or "").endswith("--caption-field prediction")
+
+
 def test_both_lists_of_formats_are_printed() -> None:
     listed = bench_ok("data", "formats").output
     assert all(one.name in listed for one in PREDICTION_FORMATS)
