@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import textwrap
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -20,9 +21,12 @@ from harness.utils.workspace import DEFAULT, Workspace
 
 if TYPE_CHECKING:
     from harness.data.dataset import Dataset
+    from harness.data.formats.prediction_formats import PredictionFormat
+    from harness.data.formats.registry import Format
 
 FEW_TO_TEST = 100
 _SHOWN = 8
+_WIDTH = 79
 _EXAMPLES = 10
 
 EXAMPLES = {
@@ -341,12 +345,19 @@ def formats() -> None:
     from harness.data.formats.registry import ANNOTATION_FORMATS
 
     echo("Annotations, for bench data convert and --references")
-    for one in ANNOTATION_FORMATS:
-        echo(f"  {one.name:<15} {one.title}\n{'':17} {one.example}")
+    for annotation_format in ANNOTATION_FORMATS:
+        _print_format(annotation_format)
     echo("\nPredictions, for bench evaluate and --models captions:FILE")
-    for form in PREDICTION_FORMATS:
-        echo(f"  {form.name:<15} {form.title}\n{'':17} {form.example}")
-    echo("\nNext: bench data convert FILE --images DIR --out dataset.json, or bench evaluate with --references FILE.")
+    for prediction_format in PREDICTION_FORMATS:
+        _print_format(prediction_format)
+    echo("\nNext: bench data convert FILE --images DIR --out dataset.json")
+    echo("  or: bench evaluate CAPTIONS --references FILE")
+
+
+def _print_format(form: "Format | PredictionFormat") -> None:
+    indent = " " * 18
+    echo(f"  {form.name:<15} {form.title}")
+    echo(textwrap.fill(form.example, width=_WIDTH, initial_indent=indent, subsequent_indent=indent))
 
 
 def nocaps(

@@ -270,14 +270,14 @@ def _copies(
         alone = counts[sizes[picture.file]] == 1
         owner = first.setdefault(picture.file if alone else sha256_of(images / picture.file), picture)
         if picture.file in files or (owner is not picture and keeps_splits and owner.split != picture.split):
-            source.complain("pictures that are another one", f"{picture.file} is {owner.file}")
+            source.complain("duplicate pictures", f"{picture.file} is {owner.file}")
             picture.usable = False
         elif owner is not picture:
             copies[picture.file] = owner.file
         files.add(picture.file)
     if copies:
         pairs = [f"{copy} of {original}" for copy, original in copies.items()]
-        source.notes.append(f"copies of a picture, which share its split: {listed(pairs)}")
+        source.notes.append(f"duplicate pictures, kept in one split: {listed(pairs)}")
     return copies
 
 

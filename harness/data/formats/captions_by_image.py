@@ -134,7 +134,7 @@ def read_by_image(content: Content, options: ReadOptions) -> Annotations:  # noq
     for name, value in content.top.items():
         texts = captions_of(value)
         if not texts:
-            annotations.complain("images whose captions are no texts", shortened(name, 40))
+            annotations.complain("images without a text as caption", shortened(name, 40))
         annotations.image(name).captions += texts
     return annotations
 

@@ -105,7 +105,11 @@ def _owner(annotations: Annotations, name: object) -> AnnotatedImage | None:
 def _objects(content: Content, key: str) -> list[dict[str, Any]]:
     entries = content.top.get(key)
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise BenchError(f'{content.path}: "{key}" is not a list of objects')
+        raise BenchError(
+            f'{content.path}: "{key}" is not a list of objects',
+            'COCO\'s form is {"images": [{"id": 1, "file_name": "a.jpg"}], "annotations": [{"image_id": 1, ...}]}; '
+            "without --format the content tells the form",
+        )
     return entries
 
 

@@ -19,7 +19,7 @@ def read_conceptual(content: Content, options: ReadOptions) -> Annotations:  # n
     for number, line in enumerate(content.lines, 1):
         match = _LINE.fullmatch(line)
         if match is None:
-            annotations.complain("lines that are no caption, tab, address", f"line {number}")
+            annotations.complain("lines not of the form caption, tab, address", f"line {number}")
         else:
             annotations.image(match["address"], match["address"]).captions.append(match["caption"])
     return annotations

@@ -25,7 +25,7 @@ def read_tokens(content: Content, options: ReadOptions) -> Annotations:  # noqa:
     for number, line in enumerate(lines, 1):
         match = _LINE.fullmatch(line)
         if match is None:
-            annotations.complain("lines that are no NAME.jpg#N, tab, caption", f"line {number}")
+            annotations.complain("lines not of the form NAME.jpg#N, tab, caption", f"line {number}")
             continue
         image = annotations.image(match["name"].strip(), match["name"].strip())
         image.captions.append(match["caption"])
