@@ -364,6 +364,7 @@ def evaluate(
     caption_field: str | None = None,
     reference_field: str | None = None,
     by_position: bool = False,
+    format_name: str | None = None,
 ) -> Evaluation:
     """Score captions as `bench evaluate` does: BLEU, METEOR, ROUGE-L, CIDEr-D, and SPICE where its models are.
 
@@ -380,6 +381,7 @@ def evaluate(
         tokenizer: makes words of captions; `zh`, `ja`, `vi` and `characters` are for languages without spaces.
         language: METEOR's, as `de`; None for English, or the tokenizer's.
         id_field, caption_field, reference_field, by_position: as the options of `bench evaluate`, which messages name.
+        format_name: the format of a file of captions, as `--format` of `bench evaluate`.
 
     Raises:
         BenchError: a file cannot be read, captions and references are of different images, an image has no reference
@@ -404,8 +406,12 @@ def evaluate(
         from harness.metrics.spice import find_spice
 
         wanted, names = _read_references(references, split, reference_field)
-        options = MatchOptions(id_field, by_position, caption_field)
+        options = MatchOptions(id_field, by_position, caption_field, format_name)
         if isinstance(captions, Mapping):
+            if caption_field is not None or format_name is not None:
+                raise BenchError(
+                    "caption_field and format_name are of files", "leave them out: captions are given by image"
+                )
             source = Path("captions")
             predictions = predictions_of(captions, source, wanted, options)
         else:

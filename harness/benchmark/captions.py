@@ -54,8 +54,8 @@ class SystemCard(Strict):
         parameters, gmac, train_hours, hardware: what its authors state of its costs: numbers, GMAC of a caption, hours
             of training, and on what.
         scores: files with a number a caption by metrics that others compute; they lie in the folder of the captions.
-        id_field, by_position, caption_field: where the captions and the names of their images are, if the file leaves
-            it open (`harness.data.formats.match`); these three are in the run's key.
+        id_field, by_position, caption_field, format: where the captions and the names of their images are, if the file
+            leaves it open (`harness.data.formats.match`); these four are in the run's key.
     """
 
     name: str = ""
@@ -81,10 +81,11 @@ class SystemCard(Strict):
     id_field: str | None = None
     by_position: bool = False
     caption_field: str | None = None
+    format: str | None = None
 
     @property
     def match(self) -> MatchOptions:
-        return MatchOptions(self.id_field, self.by_position, self.caption_field)
+        return MatchOptions(self.id_field, self.by_position, self.caption_field, self.format)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +128,7 @@ class CaptionsFile:
             subset=self.subset,
             caption_field=self.card.caption_field,
             by_position=self.card.by_position,
+            format=self.card.format,
             scores=dict(self.card.scores),
             scores_sha256={name: hashlib.sha256(read_file(file)).hexdigest() for name, file in files.items()},
         )
@@ -296,6 +298,7 @@ def _on_the_card(hint: str | None, path: Path) -> str | None:
         return None
     card = f"into {path}{CARD}"
     hint = hint.replace("add --by-position", f"write by_position: true {card}")
+    hint = re.sub(r"--format (\S+)", rf"write format: \1 {card}", hint)
     hint = re.sub(r"--caption-field (\S+)", rf"write caption_field: \1 {card}", hint)
     return re.sub(r"--id-field (\S+)", rf"write id_field: \1 {card}", hint)
 
@@ -316,7 +319,7 @@ def score_captions(config: CaptionsRun, data: BenchmarkData, evaluator: Evaluato
         raise BenchError(f"{path} was changed since the run was planned", "give the same command again")
     splits, costs = [], dict.fromkeys(_COSTS, Quantity(None, NOT_RUN))
     costs["score_seconds"] = Quantity(None, "it has no captions of the test split")
-    options = MatchOptions(config.id_field, config.by_position, config.caption_field)
+    options = MatchOptions(config.id_field, config.by_position, config.caption_field, config.format)
     by_split, _, _ = captions_by_split(path, data, options, allow_subset=True)
     for split, captions in by_split.items():
         files = {sample.image_id: sample.file for sample in data.evaluated[split] if sample.file}

@@ -26,6 +26,7 @@ from harness.utils.errors import BenchError
 if TYPE_CHECKING:
     from harness.data.formats.match import MatchOptions
     from harness.data.formats.references import References
+    from harness.metrics.caption_scores import MatchedCaptions
     from harness.metrics.evaluator import Report
     from harness.metrics.more.measure import MoreSettings
     from harness.metrics.more.measured import Measured
@@ -68,7 +69,7 @@ _OF_ONE_FILE = (
         "sets",
         "no_meteor",
     ),
-    *("id_field", "by_position", "caption_field"),
+    *("id_field", "by_position", "caption_field", "format_name"),
 )
 
 
@@ -133,6 +134,10 @@ def evaluate(
     caption_field: Annotated[
         str | None, typer.Option(metavar="NAME", help="The field that holds the captions, where several could.")
     ] = None,
+    format_name: Annotated[
+        str | None,
+        typer.Option("--format", metavar="NAME", help="The format of the captions, if the content does not tell it."),
+    ] = None,
     reference_field: Annotated[
         str | None, typer.Option(metavar="NAME", help="The field that holds the references, where several could.")
     ] = None,
@@ -160,9 +165,8 @@ def evaluate(
     if len(predictions) > 1 or report is not None or cards is not None:
         from harness.cli.evaluate_systems import compare_systems
 
-        hint = (
-            "give one file without --report and --cards; a card takes id_field, by_position, caption_field and scores"
-        )
+        fields = "id_field, by_position, caption_field, format and scores"
+        hint = f"give one file without --report and --cards; a card takes {fields}"
         refuse_typed(context, _OF_ONE_FILE, "of one file alone", hint)
         if report is not None:
             check_folder(report, "--report", inputs=[*predictions, references, cards])
@@ -185,16 +189,18 @@ def evaluate(
         spice=find_spice() is not None,
         language=language,
     )
-    options = MatchOptions(id_field, by_position, caption_field)
-    scored, chosen, captions = _score(file, wanted, other_metrics, options, settings, allow_subset=allow_subset)
-    print_scores(scored, wanted)
+    options = MatchOptions(id_field, by_position, caption_field, format_name)
+    scored, matched = _score(file, wanted, other_metrics, options, settings, allow_subset=allow_subset)
+    print_scores(scored, wanted, matched.matched_by)
     content = scored.to_json(wanted.labels)
     missing = [metric for metric in ("BLEU-4", *settings.wanted) if scored.quantity(metric).value is None]
     if more:
         several = (
-            None if sets is None else _read_sets(sets, wanted, chosen, MatchOptions(id_field, False, caption_field))
+            None
+            if sets is None
+            else _read_sets(sets, wanted, matched.references, MatchOptions(id_field, False, caption_field))
         )
-        measured = _measure_more(more_settings, references, wanted, chosen, captions, several, settings, images=images)
+        measured = _measure_more(more_settings, references, wanted, matched, several, settings, images=images)
         print_more(measured)
         content |= _more_json(measured, wanted)
         missing += more_settings.lacking(measured.values, *(["self-CIDEr"] if sets else ()))
@@ -230,7 +236,7 @@ def _score(
     settings: EvaluationSettings,
     *,
     allow_subset: bool,
-) -> tuple[Report, dict[int, tuple[str, ...]], dict[int, str]]:
+) -> tuple[Report, MatchedCaptions]:
     """The scores of a file, and the references and captions of the images that were scored."""
     from harness.data.formats.predictions import read_predictions, scores_by_image
     from harness.metrics.caption_scores import match_captions, score_captions
@@ -255,7 +261,7 @@ def _score(
         for doubt in matched.doubts:
             reporter.note(f"perhaps no captions: {doubt}", style="yellow")
         report = score_captions(matched, settings, others)
-    return report, matched.references, matched.captions
+    return report, matched
 
 
 def _read_sets(
@@ -278,8 +284,7 @@ def _measure_more(
     settings: MoreSettings,
     file: Path,
     wanted: References,
-    references: Mapping[int, Sequence[str]],
-    captions: Mapping[int, str],
+    matched: MatchedCaptions,
     several: Mapping[int, list[str]] | None,
     words: EvaluationSettings,
     *,
@@ -289,8 +294,9 @@ def _measure_more(
     from harness.metrics.chair import objects_of_scenes
     from harness.metrics.more.measure import MoreEvaluator, ScoredCaptions
 
+    references = matched.references
     system = ScoredCaptions(
-        {image_id: captions[image_id] for image_id in references},
+        {image_id: matched.captions[image_id] for image_id in references},
         references,
         {} if several is None else {image_id: several[image_id] for image_id in references},
         {} if images is None else _image_files(images, wanted, references),

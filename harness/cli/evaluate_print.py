@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from harness.metrics.more.measured import Measured
 
 
-def print_scores(report: Report, references: References) -> None:
-    """Scores times 100, as papers show them."""
+def print_scores(report: Report, references: References, matched_by: str) -> None:
+    """Scores times 100, as papers show them; `matched_by` says what names the images in both files."""
     from harness.data.nocaps import describe_domains
     from harness.metrics.contract import OVERALL
     from reports.numbers import bounds, percent
@@ -35,7 +35,7 @@ def print_scores(report: Report, references: References) -> None:
             quantity = report.quantity(metric)
             score, interval = cell(metric), bounds(quantity.low, quantity.high, percent)
         rows.append([metric, score, interval, *(cell(metric, domain) for domain in domains)])
-    echo(f"{len(report.evaluation.ids)} images of {references.name}")
+    echo(f"{len(report.evaluation.ids)} images of {references.name}, matched by {matched_by}")
     header = ["metric", "score", "95 % interval", *(f"{domain} ({len(ids)})" for domain, ids in domains.items())]
     echo(format_table(header, rows, "table"), nl=False)
     for metric in overall:

@@ -52,6 +52,10 @@ def submission(
     caption_field: Annotated[
         str | None, typer.Option(metavar="NAME", help="The field that holds the captions, where several could.")
     ] = None,
+    format_name: Annotated[
+        str | None,
+        typer.Option("--format", metavar="NAME", help="The format of the captions, if the content does not tell it."),
+    ] = None,
     force: ForceOption = False,
     workspace: options.WorkspaceOption = DEFAULT,
     db: options.DatabaseOption = None,
@@ -67,12 +71,14 @@ def submission(
     if Path(predictions).is_file():
         why = f"{predictions} is a file, and no run of a benchmark"
         options.refuse_typed(context, ("workspace", "db"), why, "leave these out")
-        match = MatchOptions(id_field, by_position, caption_field)
+        match = MatchOptions(id_field, by_position, caption_field, format_name)
         captions = read_predictions(Path(predictions), wanted, read_image_files(images), options=match)
     else:
         from results.errors import StoreError
         from results.store.store import Store
 
+        fields = ("id_field", "by_position", "caption_field", "format_name")
+        options.refuse_typed(context, fields, f"{predictions} is no file", "leave these out")
         try:
             with Store(Workspace(workspace, db).database, read_only=True) as store:
                 captions = run_predictions(store, predictions, images)

@@ -214,7 +214,7 @@ class CaptionsRun(RunBase):
     """
 
     omit_if_default: ClassVar[frozenset[str]] = frozenset(
-        {"id_field", "subset", "scores", "scores_sha256", "caption_field", "by_position"}
+        {"id_field", "subset", "scores", "scores_sha256", "caption_field", "by_position", "format"}
     )
     kind: Literal["captions"] = "captions"
     sha256: str
@@ -224,6 +224,7 @@ class CaptionsRun(RunBase):
     subset: str = ""
     caption_field: str | None = None
     by_position: bool = False
+    format: str | None = None
     scores: dict[str, str] = Field(default_factory=dict)
     scores_sha256: dict[str, str] = Field(default_factory=dict)
 
@@ -236,6 +237,8 @@ class CaptionsRun(RunBase):
             settings["caption_field"] = self.caption_field
         if self.by_position:
             settings["by_position"] = True
+        if self.format is not None:
+            settings["format"] = self.format
         return settings
 
 

@@ -19,6 +19,7 @@ class MatchedCaptions:
 
     Attributes:
         of: number of images in the references, of which a subset may be scored.
+        matched_by: which field of the predictions names the images, by what of the references.
         notes: what was left out, and how images were found.
         doubts: why these may not be captions.
     """
@@ -29,6 +30,7 @@ class MatchedCaptions:
     name: str
     of: int
     by_position: bool
+    matched_by: str
     notes: tuple[str, ...]
     doubts: tuple[str, ...]
 
@@ -49,9 +51,20 @@ def match_captions(
         references.name,
         len(references.captions),
         predictions.by_position,
+        _matched_by(predictions, references),
         (*references.notes, *positions, *(f"left out: {note}" for note in left_out)),
         tuple(filter(None, (*odd_captions(captions), without_shared_words(captions, chosen, tokenizer)))),
     )
+
+
+def _matched_by(predictions: Predictions, references: References) -> str:
+    """As "image_id = cocoid": what names an image in both files."""
+    if predictions.id_field is None:
+        return "position"
+    field = predictions.id_field or "key"
+    if predictions.are_files:
+        return f"{field} = file name"
+    return f"{field} = {references.id_field or 'id'}"
 
 
 def score_captions(

@@ -70,6 +70,7 @@ class Annotations:
         notes: what was left out or is worth knowing, and is no problem.
         write_pictures: writes the pictures that the annotations hold into a folder, and returns how many were not there
             yet; None where they hold none.
+        id_field: the key of the numbers that images are called by, where the format leaves it open.
     """
 
     path: Path
@@ -77,6 +78,7 @@ class Annotations:
     problems: dict[str, list[str]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     write_pictures: Callable[[Path], int] | None = None
+    id_field: str = ""
 
     @property
     def caption_count(self) -> int:

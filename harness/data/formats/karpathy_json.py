@@ -21,8 +21,8 @@ def sniff_karpathy(content: Content) -> str:
 def read_karpathy_json(content: Content, options: ReadOptions) -> Annotations:  # noqa: ARG001
     """Images by their "cocoid", or "imgid", with raw sentences, or tokens alone; BenchError as `image_ids`."""
     images = images_of(content.value) or []
-    annotations = Annotations(content.path)
-    for image_id, entry in zip(image_ids(content.path, images, id_key(images)), images, strict=True):
+    annotations = Annotations(content.path, id_field=id_key(images))
+    for image_id, entry in zip(image_ids(content.path, images, annotations.id_field), images, strict=True):
         name, folder = entry.get("filename", entry.get("file_name")), entry.get("filepath")
         split, domain = entry.get("split"), entry.get("domain")
         if domain is not None and not (isinstance(domain, str) and domain.isprintable()):

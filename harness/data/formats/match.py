@@ -46,11 +46,13 @@ class MatchOptions:
         id_field: the field that names the images.
         by_position: rows are in the order of the images, where the file does not name these.
         caption_field: the field of the captions.
+        format_name: the format of the file, where its content does not tell it.
     """
 
     id_field: str | None = None
     by_position: bool = False
     caption_field: str | None = None
+    format_name: str | None = None
 
 
 BY_FIELDS: Final = MatchOptions()
@@ -61,11 +63,13 @@ BY_FIELDS: Final = MatchOptions()
 class Match:
     """The image of each row, None where nothing names it; ids of images that are not wanted are among them.
 
-    `field` is the one that names the images; None where they were taken by position.
+    `field` is the one that names the images; None where they were taken by position. `are_files` says that its values
+    are file names or texts, and not the numbers of the images.
     """
 
     ids: list[int | None]
     field: str | None
+    are_files: bool = False
 
     @property
     def by_position(self) -> bool:
@@ -179,7 +183,7 @@ def _by_chosen_field(rows: Sequence[Row], names: ImageNames, path: Path, field: 
     ids = by_name if are_names else by_number
     if not _count(ids):
         raise _nothing_names(rows, names, path)
-    return Match(_with_unwanted(ids, values, names), field)
+    return _match(ids, values, names, field)
 
 
 def _by_fields(rows: Sequence[Row], names: ImageNames, path: Path, *, several: bool) -> Match | None:
@@ -202,7 +206,7 @@ def _by_fields(rows: Sequence[Row], names: ImageNames, path: Path, *, several: b
             by_number[field] = ids
     if chosen := _best(by_name, by_number, path):
         field, ids = chosen
-        return Match(_with_unwanted(ids, [row.get(field) for row in rows], names), field)
+        return _match(ids, [row.get(field) for row in rows], names, field)
     # No image that is wanted; the ids are told all the same, since they say whose images these are.
     for field in _fields(rows):
         values = [row.get(field) for row in rows]
@@ -268,11 +272,12 @@ def _agree(one: Sequence[int | None], other: Sequence[int | None]) -> bool:
     return all(a == b for a, b in zip(one, other, strict=True) if a is not None and b is not None)
 
 
-def _with_unwanted(ids: Sequence[int | None], values: Sequence[object], names: ImageNames) -> list[int | None]:
-    """The ids, and those of images that are not wanted as the file has them."""
-    return [
-        names.of_unmatched(value) if image_id is None else image_id for image_id, value in zip(ids, values, strict=True)
-    ]
+def _match(ids: Sequence[int | None], values: Sequence[object], names: ImageNames, field: str) -> Match:
+    """The match by the values of a field: images that are not wanted keep the ids that the file has."""
+    pairs = list(zip(ids, values, strict=True))
+    are_files = any(image_id is not None and names.of_number(value) != image_id for image_id, value in pairs)
+    with_unwanted = [names.of_unmatched(value) if image_id is None else image_id for image_id, value in pairs]
+    return Match(with_unwanted, field, are_files)
 
 
 def _are_numbers(values: Sequence[object]) -> bool:

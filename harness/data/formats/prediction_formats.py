@@ -54,17 +54,29 @@ class PredictionFormat:
     takes_field: bool = True
 
 
-def read_entries(path: Path, caption_field: str | None) -> list[Entry]:
+def read_entries(path: Path, caption_field: str | None, format_name: str | None = None) -> list[Entry]:
     """The captions of a file in any known form, with all that could name their images; BenchError for another form."""
     content = read_content(path)
     if content.is_folder or content.archive:
         raise BenchError(f"{path} holds no captions that are read: it is {describe(content)}", FORMS)
+    chosen = _find_format(content, format_name)
+    if caption_field is not None and not chosen.takes_field:
+        raise BenchError(f"{path} is {chosen.title}: --caption-field does not apply", "leave it out")
+    return chosen.read(content, caption_field)
+
+
+def _find_format(content: Content, name: str | None) -> PredictionFormat:
+    """The format of some content, or the one that a user names; what no format is sure of is read as results."""
+    by_name = {one.name: one for one in PREDICTION_FORMATS}
+    if name is not None:
+        if name not in by_name:
+            raise BenchError(f"{shortened(name)} is no format of predictions", f"choose one of: {', '.join(by_name)}")
+        return by_name[name]
     sure = [one for one in PREDICTION_FORMATS if one.sniff(content)]
     if len(sure) > 1:
-        raise BenchError(f"{path} could be {' and '.join(one.title for one in sure)}", FORMS)
-    if sure and caption_field is not None and not sure[0].takes_field:
-        raise BenchError(f"{path} is {sure[0].title}: --caption-field does not apply", "leave it out")
-    return (sure[0].read if sure else _read_results)(content, caption_field)
+        candidates = " and ".join(f"{one.name} ({one.sniff(content)})" for one in sure)
+        raise BenchError(f"{content.path} could be {candidates}", f"say which it is: --format {sure[0].name}")
+    return sure[0] if sure else by_name["results"]
 
 
 def _sniff_lmms_eval(content: Content) -> str:
@@ -77,7 +89,10 @@ def _sniff_lmms_eval(content: Content) -> str:
 def _read_lmms_eval(content: Content, caption_field: str | None) -> list[Entry]:
     """The first response of each sample; its document names the image, or its number where that names none."""
     entries = []
-    for sample in content.top.get(_LOGS, content.entries):
+    samples = content.top.get(_LOGS, content.entries)
+    if not samples or not all(isinstance(sample, dict) and isinstance(sample.get("doc"), dict) for sample in samples):
+        raise BenchError(f'{content.path} has no samples with "doc" and "resps": it is {describe(content)}', FORMS)
+    for sample in samples:
         document = scalars(sample["doc"], without=None)
         if not document.keys() & set(ID_FIELDS) and "doc_id" in sample:
             document = {**document, "doc_id": sample["doc_id"]}
@@ -161,6 +176,8 @@ def _sniff_lines(content: Content) -> str:
 
 def _read_lines(content: Content, caption_field: str | None) -> list[Entry]:  # noqa: ARG001
     captions = content.value if content.is_json else lines_of(content.text)  # a blank one is of an image, too
+    if content.is_json and not _sniff_lines(content):
+        raise BenchError(f"{content.path} is no list of texts: it is {describe(content)}", FORMS)
     return [Entry({}, caption) for caption in captions]
 
 
@@ -176,6 +193,8 @@ def _listed(content: Content) -> list[Any] | None:
 
 def _read_table(content: Content, caption_field: str | None) -> list[Entry]:
     """The rows of a table with a heading for the caption; BenchError where a row has another number of cells."""
+    if content.is_json:
+        raise BenchError(f"{content.path} is no table: it is {describe(content)}", FORMS)
     path, table = content.path, content.table or parse_table(content.text, content.path)
     if _caption_field(dict.fromkeys(table.headings), caption_field, path) is None:
         raise BenchError(

@@ -27,11 +27,15 @@ POSITIONS: Final = "images are taken by their positions in the list of reference
 
 @dataclass(frozen=True, slots=True)
 class Predictions:
-    """One caption by image id, and problem -> its images; `id_field` is None where the file names no images."""
+    """One caption by image id, and problem -> its images.
+
+    `id_field` is the field that names the images, None where positions do; `are_files` as of `Match`.
+    """
 
     captions: dict[int, str]
     problems: dict[str, list[str]]
     id_field: str | None = KEY
+    are_files: bool = False
 
     @property
     def by_position(self) -> bool:
@@ -57,7 +61,9 @@ def read_predictions(
         BenchError: the file cannot be read, has another form, or nothing in it names the images. Faulty entries are in
             `problems`.
     """
-    return _predictions(read_entries(path, options.caption_field), ImageNames(wanted, files, labels), path, options)
+    return _predictions(
+        read_entries(path, options.caption_field, options.format_name), ImageNames(wanted, files, labels), path, options
+    )
 
 
 def predictions_of(
@@ -91,7 +97,7 @@ def _predictions(entries: Sequence[Entry], names: ImageNames, path: Path, option
         else:
             captions[image_id] = caption
     problems = {problem: list(dict.fromkeys(images)) for problem, images in problems.items()}
-    return Predictions(captions, problems, match.field)
+    return Predictions(captions, problems, match.field, match.are_files)
 
 
 def read_caption_sets(
@@ -106,7 +112,7 @@ def read_caption_sets(
 
     `options.id_field` may be of another file: it counts where this one has it, too.
     """
-    entries = read_entries(path, options.caption_field)
+    entries = read_entries(path, options.caption_field, options.format_name)
     if not any(options.id_field in entry.fields for entry in entries):
         options = replace(options, id_field=None)
     names = ImageNames(wanted, files, labels)

@@ -33,6 +33,7 @@ class References:
 
     `others` are ids of the file's images of other splits. `labels` are ids as the file has them, where these are texts:
     its images are then numbered in its order. `left_out` are images that the file has no captions of; `notes` say so.
+    `id_field` is the key of the ids, where the format leaves it open.
     """
 
     name: str
@@ -43,6 +44,7 @@ class References:
     labels: dict[int, str] = field(default_factory=dict)
     left_out: frozenset[int] = frozenset()
     notes: tuple[str, ...] = ()
+    id_field: str = ""
 
 
 def read_references(
@@ -103,6 +105,7 @@ def references_from(annotations: Annotations, split: str | None = None) -> Refer
         labels=labels,
         left_out=frozenset(ids.values()).difference(captions),
         notes=tuple(notes),
+        id_field=annotations.id_field,
     )
 
 

@@ -149,3 +149,40 @@ def test_the_fields_to_choose_from_begin_with_the_likeliest(tmp_path: Path) -> N
 def test_both_lists_of_formats_are_printed() -> None:
     listed = bench_ok("data", "formats").output
     assert all(one.name in listed for one in PREDICTION_FORMATS)
+
+
+def test_a_named_format_overrides_the_content(tmp_path: Path) -> None:
+    path = tmp_path / "captions.txt"
+    path.write_text("text,caption\na dog, a cat\n")
+    assert read_predictions(path, [1, 2], options=MatchOptions(by_position=True, format_name="lines")).captions == {
+        1: "text,caption",
+        2: "a dog, a cat",
+    }
+    assert read_predictions(path, [1], options=MatchOptions(by_position=True, caption_field="caption")).captions == {
+        1: "a cat"
+    }
+    with pytest.raises(BenchError, match="no format of predictions"):
+        read_predictions(path, [1], options=MatchOptions(format_name="karpathy"))
+
+
+@pytest.mark.parametrize("other", EXAMPLES)
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_a_file_of_another_format_is_refused_or_read_rightly(name: str, other: str, tmp_path: Path) -> None:
+    file, write = EXAMPLES[name]
+    (tmp_path / file).write_text(write(NAMINGS["number"]))
+    options = MatchOptions(format_name=other)
+    try:
+        found = read_predictions(tmp_path / file, CAPTIONS, options=options)
+    except BenchError:
+        return
+    assert found.captions == CAPTIONS
+
+
+@pytest.mark.parametrize("are_files", [False, True])
+def test_it_is_told_whether_files_or_numbers_match(are_files: bool, tmp_path: Path) -> None:
+    path, files = tmp_path / "captions.json", {1: "a.jpg", 2: "b.jpg"}
+    path.write_text(
+        json.dumps([{"image": files[image] if are_files else image, "caption": "a dog"} for image in files])
+    )
+    found = read_predictions(path, files, files)
+    assert (found.are_files, found.id_field) == (are_files, "image")
