@@ -66,7 +66,7 @@ class Column:
 
     `short` is its name where room is scarce. `barred` columns show bars. `key` is the name of its score or cost in the
     store, or of what else it shows. `more` waits for "all metrics" on the page. Those of a low `priority` get room
-    first in a narrow terminal, which leaves out those without one.
+    first in a narrow terminal, which leaves out those without one. `compared`: one end of its values is the better one.
     """
 
     name: str
@@ -79,6 +79,7 @@ class Column:
     key: str = ""
     more: bool = True
     priority: int | None = None
+    compared: bool = False
 
 
 def leaderboard_columns(metric: str, rows: Sequence[Row], published: Column | None = None) -> list[Column]:
@@ -103,10 +104,10 @@ def default_columns(metric: str) -> list[str]:
 
 def place_column() -> Column:
     return Column(
-        "Place",
+        "Rank",
         place_cell,
         "the ranks that the differences between rows allow; see Method",
-        "Place",
+        "Rank",
         descending=False,
         key=PLACE,
         more=False,
@@ -137,6 +138,7 @@ def score_column(name: str) -> Column:
         key=name,
         more=info.secondary,
         priority=info.priority,
+        compared=info.better != "neither",
     )
 
 

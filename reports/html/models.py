@@ -9,7 +9,6 @@ from reports import numbers
 from reports.columns import Cell, Column, cost_list, rank_cell, score_cell
 from reports.html.gallery import LONG_CAPTION, GalleryPage, pieces, stems
 from reports.html.rendering import model_page
-from reports.tables.boards import separating_fields
 from reports.tables.contents import Contents
 from reports.tables.facts import Deviations, ModelFacts, card, deviations, objective
 from reports.tables.fields import ROLES
@@ -142,7 +141,7 @@ def _result(row: Row, group: Group, contents: Contents, examples: Mapping[tuple[
     shown = {name: {metric: of[metric] for metric in scores if metric in of} for name, of in row.domains.items()}
     return Result(
         title=contents.title(group),
-        conditions=", ".join(filter(None, (separating_fields(group), differences(row.differs)))),
+        conditions=", ".join(filter(None, (contents.details(group), differences(row.differs)))),
         place=_place(row, group),
         table=score_table({"overall": scores} | shown),
         examples=examples.get((group.fingerprint, group.split), {}).get(row.keys[0], ()),
@@ -158,7 +157,7 @@ def _place(row: Row, group: Group) -> str:
     if row.role == "reference":
         return "Reference, not ranked."
     shown = rank_cell(row.ranks.get(group.metric))
-    place = f"Place {shown.text} by {group.metric}"
+    place = f"Rank {shown.text} by {group.metric}"
     if shown.value is None:
         place = f"No place: {shown.reason or shown.text}" if shown.text else "No place"
     return f"{place}; {len(group.rows)} {'model' if len(group.rows) == 1 else 'models'} listed."

@@ -55,6 +55,8 @@ def template_environment(navigation: Iterable[tuple[str, str]]) -> Environment:
         "breakable": _breakable,
         "linked": linked,
         "places": _places,
+        "json": lambda value: json.dumps(value, ensure_ascii=False),
+        "lower_first": lambda text: text[:1].lower() + text[1:],
         "hue": lambda colour: f"c{colour % COLOURS} s{colour // COLOURS}",
     }
     environment.globals |= {

@@ -26,6 +26,7 @@ from reports.html.rendering import SCRIPTS, asset, run_page, template_environmen
 from reports.html.sections import cost_sections, domain_sections, facets, method, scale, summary
 from reports.html.trade_offs import curve_plots, curve_sections, trade_off_sections, training_end
 from reports.tables.boards import boards, row_labels
+from reports.tables.conditions import menus
 from reports.tables.contents import Contents
 from reports.tables.facts import card, contamination, deviations
 from reports.tables.scene_facts import fact_sections
@@ -131,7 +132,7 @@ def _held(folder: Path, how: int = fcntl.LOCK_EX) -> Iterator[None]:
 
 
 def _write_pages(store: Store, contents: Contents, folder: Path, pictures: PictureSource) -> None:
-    colour, labels = colours(contents.runs.values()), row_labels(contents.groups)
+    colour, labels = colours(contents.runs.values()), row_labels(contents)
     maps = stored_maps(store, contents.groups, labels)
     mapped = {place: captions.keys() for place, (captions, _) in maps.items()}
     galleries = gallery_pages(store, contents, labels, mapped, folder, pictures)
@@ -155,19 +156,24 @@ def _write_pages(store: Store, contents: Contents, folder: Path, pictures: Pictu
         (folder / file).write_text(text, encoding="utf-8")
 
     shown = boards(contents)
-    write(
-        "index.html",
-        "index.html.j2",
-        summary=summary(contents),
-        unplaced=no_places(contents.groups),
-        longer=needs_longer_training(contents.groups),
-        sections=shown,
-        pairs_meaning=PAIRS_MEANING,
-        scales={board.id: scale(board) for board in shown},
-        facets=facets(shown),
-        failures=contents.failures,
-        skipped=[(dataset.name, dataset.skipped) for dataset in contents.datasets if dataset.skipped],
-    )
+    common: dict[str, Any] = {
+        "boards": shown,
+        "menus": menus(contents.conditions),
+        "pairs_meaning": PAIRS_MEANING,
+        "unranked": no_places(contents.groups),
+        "longer": needs_longer_training(contents.groups),
+        "summary": summary(contents),
+    }
+    unfinished: dict[str, Any] = {
+        "failures": contents.failures,
+        "skipped": [(dataset.name, dataset.skipped) for dataset in contents.datasets if dataset.skipped],
+    }
+    for number, board in enumerate(shown):
+        listed = unfinished if number == 0 else {"failures": (), "skipped": ()}
+        of_board = {"board": board, "facets": facets(board), "scale": scale(board)}
+        write(board.file, "leaderboard.html.j2", "index.html", **common, **listed, **of_board)
+    if not shown:
+        write("index.html", "leaderboard.html.j2", **common, **unfinished, board=None)
     if domains:
         write("nocaps.html", "sections.html.j2", sections=domains)
     if facts:

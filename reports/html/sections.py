@@ -9,7 +9,7 @@ from reports import numbers
 from reports.columns import NOISY, Cell, Column, cost_column
 from reports.html.plots import Plot, Series
 from reports.numbers import percent
-from reports.tables.boards import Board, separating_fields
+from reports.tables.boards import Board
 from reports.tables.contents import ONE_MODEL, Contents
 from reports.tables.fields import FIELDS, ROLES
 from reports.tables.leaderboards import Facets, by_domain
@@ -29,12 +29,18 @@ _BLIND = "blind"
 class Scale:
     """The common scale of a table's scores, with `ticks`, a path, of the floors and levels that `meaning` names."""
 
+    least: float
     most: float
     ticks: str
     meaning: str
 
     def at(self, value: float) -> float:
-        return round(1 + (WIDTH - 2) * max(0.0, value) / self.most, 1)
+        """Where a value is, in units of the drawing: from 3 to its width less 3."""
+        share = (value - self.least) / (self.most - self.least)
+        return round(3 + (WIDTH - 6) * share, 1)
+
+    def has(self, value: float) -> bool:
+        return self.least <= value <= self.most
 
 
 Part = tuple[str, str, str, str]
@@ -42,12 +48,15 @@ Part = tuple[str, str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Plots with their legend, tables by title, and by model the counted parts; and what separates it from others."""
+    """Plots with their legend, tables by title, and by model the counted parts.
+
+    `details` are the conditions, in words, that tell it from others of its title.
+    """
 
     id: str
     title: str
     track: str
-    separating_fields: str
+    details: str
     tables: Mapping[str, Table]
     legend: Sequence[Series] = ()
     plots: Sequence[Plot] = ()
@@ -73,34 +82,33 @@ def summary(contents: Contents) -> str:
     return f"{text}.{trained}"
 
 
-def facets(shown: Sequence[Board]) -> dict[str, list[str]]:
-    """By what the leaderboard's rows may be chosen, with the values that occur; facets of one value are left out."""
-    found: dict[str, set[str]] = {"family": set(), "data": set(), "objective": set()}
-    for board in shown:
-        found["data"].add(board.data)
-        for line in board.table.all_lines:
-            for name, value in line.facets.items():
-                found[name].add(value)
+def facets(board: Board) -> dict[str, list[str]]:
+    """By what a leaderboard's rows may be chosen, with the values that occur; facets of one value are left out."""
+    found: dict[str, set[str]] = {"family": set(), "objective": set()}
+    for line in board.table.all_lines:
+        for name, value in line.facets.items():
+            found[name].add(value)
     # The rest comes last.
     ordered = {name: sorted(values, key=lambda value: (value == ONE_MODEL, value)) for name, values in found.items()}
     return {name: values for name, values in ordered.items() if len(values) > 1}
 
 
 def scale(board: Board) -> Scale | None:
-    """Of the scores that rank a board's rows; None where no row has an interval to draw."""
+    """Of the scores that rank a board's models, floors left out; None where no row has an interval to draw."""
     lines, index = board.table.all_lines, board.table.index(board.metric)
     assert index is not None
-    cells = [line.cells[index] for line in lines]
-    most = max((bound for cell in cells for bound in (*(cell.bounds or ()), cell.value or 0.0)), default=0.0)
-    if most <= 0 or not any(cell.bounds for cell in cells):
+    models = [line.cells[index] for line in board.table.lines if not line.tag]
+    ends = [end for cell in models if cell.bounds for end in cell.bounds]
+    if not ends or min(ends) == max(ends):
         return None
+    least, most = min(ends), max(ends)
     scores = {line.model: line.cells[index].value for line in reversed(lines) if line.model in _LEVELS}
-    levels = sorted((value, name) for name, value in scores.items() if value is not None)
-    meaning = f"Bars are 95 % intervals on a scale from 0 to {percent(most)}"
+    levels = sorted((value, name) for name, value in scores.items() if value is not None and least <= value <= most)
+    meaning = f"Bars are 95 % intervals, from {percent(least)} to {percent(most)}"
     if levels:
         named = ", ".join(f"{name} {percent(value)}" for value, name in levels)
-        meaning += f"; {'its tick is' if len(levels) == 1 else 'its ticks are, from left to right,'} {named}"
-    plain = Scale(most, "", f"{meaning}.")
+        meaning += f"; {'the tick is' if len(levels) == 1 else 'the ticks are, from left to right,'} {named}"
+    plain = Scale(least, most, "", f"{meaning}.")
     return replace(plain, ticks="".join(f"M{plain.at(value):g} 0v12" for value, _ in levels))
 
 
@@ -118,7 +126,7 @@ def domain_sections(contents: Contents, counts: Mapping[tuple[str, str], Mapping
                 tables[name] = Table((), (), sentences=(f"No row has {name}: {'; '.join(reasons)}.",))
         if tables:
             id = f"domains-{len(sections) + 1}"
-            sections.append(Section(id, contents.title(group), group.track, separating_fields(group), tables))
+            sections.append(Section(id, contents.title(group), group.track, contents.details(group), tables))
     return sections
 
 
@@ -132,7 +140,7 @@ def cost_sections(contents: Contents) -> list[Section]:
         if tables := cost_tables(group, contents.facets):
             counted = ((row.model, counted_parts(contents.runs[row.keys[0]].operators)) for row in group.rows)
             parts = [(model, of) for model, of in counted if of]
-            place = f"costs-{number}", group.dataset, group.track, separating_fields(group)
+            place = f"costs-{number}", group.dataset, group.track, contents.details(group)
             found.append(Section(*place, tables, operators=parts))
     return found
 

@@ -9,7 +9,7 @@ from reports.columns import Cell, Column, cost_cell, is_noise, is_of_other_machi
 from reports.html.plots import Plot, Series, legend, line_plot, trade_off_plot
 from reports.html.sections import Section
 from reports.numbers import DASH, percent
-from reports.tables.boards import in_order, separating_fields
+from reports.tables.boards import in_order
 from reports.tables.contents import Contents
 from reports.tables.table import Line, Table, differences, table_of
 from results.costs import leaderboard_costs
@@ -81,7 +81,7 @@ def trade_off_sections(contents: Contents, colour: Mapping[str, int]) -> list[Se
             learning = {row.model for row in group.rows if row.still_learning}
             found.append(
                 Section(
-                    *(f"trade-offs-{len(found) + 1}", contents.title(group), group.track, separating_fields(group)),
+                    *(f"trade-offs-{len(found) + 1}", contents.title(group), group.track, contents.details(group)),
                     legend=legend(names, [row.model for row in group.rows], colour, learning),
                     plots=plots,
                     tables={"": _table(group, axes, costs, best, contents)},

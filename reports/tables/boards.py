@@ -1,39 +1,47 @@
-"""The leaderboard page: large comparability groups first, each in its table; small ones together in one."""
+"""The leaderboards, each of rows that were made under the same conditions; those with most rows first."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
+from reports.numbers import percent
 from reports.tables.budget_table import budget_table
+from reports.tables.conditions import Conditions, menus
 from reports.tables.contents import Contents
 from reports.tables.leaderboards import Titled, absent_levels, leaderboards, more_metrics, people
 from reports.tables.table import Table, differences
-from reports.tables.verdict import Pairs, no_places, pair_table, verdict
+from reports.tables.verdict import Pairs, best_row, cost_of_best, headline, no_places, pair_table, verdict
 from results.metrics import RANKING_METRIC
 from results.runs.leaderboard import Group
 from results.signature import format_fields, format_signature
-
-FEW_ROWS = 2
-
 
 Separation = tuple[str, str, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """One table of the leaderboard, of one group; or of several of few rows, and then without a `signature`.
+    """One leaderboard and its page.
 
-    `remarks` say which columns are empty in every row, and which levels are still to be measured. `further_tables` are
-    those of further scores.
+    Attributes:
+        headline, elsewhere: which row is best, and how sure that is; and a better one under other conditions.
+        best, cost: the model that the headline speaks of, and what it costs, as label and amount.
+        remarks: which columns are empty in every row, and which levels are still to be measured.
+        further_tables: those of further scores.
+        images: how many are scored.
+        separations: the fields that separate it from other leaderboards of its split, with the values on both sides.
     """
 
     id: str
+    file: str
     title: str
-    data: str
+    conditions: Conditions
     metric: str
     table: Table
+    headline: str
+    elsewhere: str
+    best: str
+    cost: tuple[tuple[str, str], ...]
     remarks: tuple[str, ...]
     further_tables: tuple[Titled, ...]
-    groups: int = 1
     track: str = ""
     images: int | None = None
     separations: tuple[Separation, ...] = ()
@@ -42,31 +50,31 @@ class Board:
     signature: str = ""
 
     @property
-    def separating_fields(self) -> str:
-        return format_fields({field: value for field, value, _ in self.separations})
-
-    @property
     def several_seeds(self) -> bool:
         return any(len(line.runs) > 1 for line in self.table.all_lines)
 
 
 def boards(contents: Contents) -> list[Board]:
-    """The groups, those with most rows first; groups of few rows beside a larger one share a table of their split."""
-    found: list[Board] = []
-    small: dict[tuple[str, str], list[Group]] = {}
-    mains: dict[tuple[str, str], Group] = {}
+    """The leaderboards, those with most rows first."""
     joint = no_places(contents.groups)
-    for group in contents.groups:
-        place = (group.dataset, group.split)
-        if mains.setdefault(place, group) is not group and 0 < len(group.rows) <= FEW_ROWS:
-            small.setdefault(place, []).append(group)
-            continue
+    varying = menus(contents.conditions)
+    found = []
+    for number, (group, conditions) in enumerate(zip(contents.groups, contents.conditions, strict=True), start=1):
         [table], absent = leaderboards([group], contents.runs, contents.facets)
         budgets = budget_table(group, contents.groups, contents.facets)
         further_tables = (budgets, more_metrics([group], contents.facets), people(group, contents.facets))
         found.append(
             Board(
-                *(f"group-{len(found) + 1}", contents.title(group), group.dataset, group.metric, table),
+                id=f"group-{number}",
+                file="index.html" if number == 1 else f"leaderboard-{number}.html",
+                title=conditions.title(varying),
+                conditions=conditions,
+                metric=group.metric,
+                table=table,
+                headline=headline(group),
+                elsewhere=higher_elsewhere(group, contents),
+                best=best.model if (best := best_row(group)) else "",
+                cost=cost_of_best(group),
                 remarks=tuple(filter(None, (absent, absent_levels(group)))),
                 further_tables=tuple(filter(None, further_tables)),
                 track=group.track if group.rows else "",
@@ -77,8 +85,21 @@ def boards(contents: Contents) -> list[Board]:
                 signature=format_signature(group.signature, RANKING_METRIC, group.split) if group.rows else "",
             )
         )
-    for (dataset, split), members in small.items():
-        found.append(_together(f"group-{len(found) + 1}", f"{dataset} {split}, other conditions", members, contents))
+    return found
+
+
+def higher_elsewhere(group: Group, contents: Contents) -> str:
+    """The best row of another leaderboard of the same images that is above every row of this one; "" without any."""
+    best = best_row(group)
+    highest, found = 0.0 if best is None else best.mean(group.metric) or 0.0, ""
+    own = next(words for words, other in zip(contents.conditions, contents.groups, strict=True) if other is group)
+    for other, conditions in zip(contents.groups, contents.conditions, strict=True):
+        rival = best_row(other)
+        score = None if rival is None else rival.mean(group.metric)
+        is_of_same_images = (other.fingerprint, other.split) == (group.fingerprint, group.split)
+        if rival is not None and score is not None and is_of_same_images and score > highest:
+            highest = score
+            found = f"Other conditions ({conditions.beside(own)}) give {rival.model} {percent(score)}."
     return found
 
 
@@ -101,29 +122,13 @@ def separated_by(group: Group, between: str = ", ") -> str:
     return format_fields(_separating(group), between)
 
 
-def separating_fields(group: Group) -> str:
-    fields = {name: group.signature[name] for name in group.separating if name in group.signature}
-    return format_fields(in_order(fields))
-
-
 def in_order(fields: Mapping[str, str]) -> dict[str, str]:
     """Fields that separate groups, with a group's values: titles are cut, so that those that say most come first."""
     rank = {"pretraining": 0, "reward": 2 if fields.get("reward") == "none" else 1}
     return {name: fields[name] for name in sorted(fields, key=lambda name: rank.get(name, 2))}
 
 
-def row_labels(groups: Sequence[Group]) -> dict[str, str]:
+def row_labels(contents: Contents) -> dict[str, str]:
     """By run, what distinguishes its row from others of its model: configuration, or else the group's conditions."""
-    rows = [(row, group) for group in groups for row in group.rows]
-    return {key: differences(row.differs) or separating_fields(group) for row, group in rows for key in row.keys}
-
-
-def _together(id: str, title: str, members: Sequence[Group], contents: Contents) -> Board:
-    """Small groups in one table, a body each, whose title says what separates it; references are left out."""
-    alone = [replace(group, references=()) for group in members]
-    tables, absent = leaderboards(alone, contents.runs, contents.facets)
-    bodies = ((separated_by(group, "; "), table.lines) for group, table in zip(members, tables, strict=True))
-    table = Table(tables[0].columns, (), (), tuple(bodies))
-    remarks, more = (absent,) if absent else (), more_metrics(alone, contents.facets)
-    place = id, title, members[0].dataset, members[0].metric
-    return Board(*place, table, remarks, (more,) if more else (), groups=len(members))
+    rows = [(row, group) for group in contents.groups for row in group.rows]
+    return {key: differences(row.differs) or contents.details(group) for row, group in rows for key in row.keys}

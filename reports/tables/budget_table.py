@@ -88,7 +88,7 @@ def _columns(
     many = updates(group)
     return (
         Column(f"After {many}", score, f"{group.metric} after {many} updates, times 100", many),
-        Column(f"Place after {many}", place, f"places after {many} updates", "Place", descending=False, key=PLACE),
+        Column(f"Rank after {many}", place, f"ranks after {many} updates", "Rank", descending=False, key=PLACE),
     )
 
 

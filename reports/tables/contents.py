@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from reports.tables.conditions import Conditions, conditions_of
 from reports.tables.facts import card, objective
 from results.metrics import RANKING_METRIC
 from results.runs import reading
@@ -59,6 +60,37 @@ class Contents:
     def images(self) -> dict[tuple[str, str], int]:
         return {(dataset.fingerprint, split): n for dataset in self.datasets for split, n in dataset.evaluated.items()}
 
+    @cached_property
+    def dataset_names(self) -> dict[str, str]:
+        """What each data set is called, by fingerprint; those of one name are numbered."""
+        names: dict[str, str] = {}
+        counts = Counter[str]()
+        for group in self.groups:
+            if group.fingerprint not in names:
+                counts[group.dataset] += 1
+                number = counts[group.dataset]
+                names[group.fingerprint] = group.dataset if number == 1 else f"{group.dataset} ({number})"
+        return names
+
+    @cached_property
+    def conditions(self) -> list[Conditions]:
+        """What each group is of, in words."""
+        return conditions_of(self.groups, self.dataset_names)
+
+    def details(self, group: Group) -> str:
+        """What tells a group from others of its split, besides what its title says."""
+        pairs = list(zip(self.conditions, self.groups, strict=True))
+        place = (group.dataset, group.split)
+        rivals = [conditions.words for conditions, other in pairs if (other.dataset, other.split) == place]
+        own = next(
+            conditions
+            for conditions, other in pairs
+            if (other.fingerprint, other.split, other.fields) == (group.fingerprint, group.split, group.fields)
+        )
+        words = {"Features": own.features, "Other conditions": own.others}
+        if group.training_steps and not group.training_steps.join(("", " with rewards")).startswith(own.training):
+            words["Training"] = own.training
+        return ", ".join(word for menu, word in words.items() if word and len({rival[menu] for rival in rivals}) > 1)
+
     def title(self, group: Group) -> str:
-        twins = [dataset for dataset in self.datasets if dataset.name == group.dataset]
-        return group.name + (f" #{group.fingerprint.rpartition('#')[2][:8]}" if len(twins) > 1 else "")
+        return group.name.replace(group.dataset, self.dataset_names[group.fingerprint], 1)

@@ -78,10 +78,11 @@ TRAINING_LABELS: Final = ("still learning", "still gains", "at chance", "rate ne
 
 @dataclass(frozen=True, slots=True)
 class Badge:
-    """A label of two or three words beside a model's name, and the sentences that it stands for."""
+    """A symbol or a label of two or three words beside a model's name, and the sentences that these stand for."""
 
     label: str
     sentence: str
+    symbol: str
 
     @property
     def note(self) -> str:
@@ -94,27 +95,29 @@ def contamination(pretraining: StoredPretraining | None, dataset: str, split: st
         return None
     if not pretraining.data_sets:
         unknown = "The weights were trained before this run, and on what is not documented here."
-        return Badge("pretraining unknown", f"{unknown} The images of this split may have been among it.")
+        return Badge("pretraining unknown", f"{unknown} The images of this split may have been among it.", "?")
     trained_on = _plain(dataset).replace(_NOCAPS, "")
     evaluated = _NOCAPS if split == _NOCAPS or _plain(dataset).startswith(_NOCAPS) else trained_on
     captions = _found(pretraining.captions_of, trained_on)
     images = None if dataset == _DRAWN else _found(pretraining.overlap, evaluated)
     others = ", ".join(name for name in pretraining.captions_of if name != captions)
     if not pretraining.captions_of:
-        label = "pretrained"
+        label, symbol = "pretrained", "†"
         trained = f"Before this run the model was trained without captions, on {'; '.join(pretraining.data_sets)}."
     elif captions is None:
-        label = "other captions seen"
+        label, symbol = "other captions seen", "†"
         trained = f"Before this run the model was trained on captions of other data sets: {others}."
     else:
-        label, beside = f"{captions} captions seen", f", and of others: {others}" if others else ""
+        label, symbol = f"{captions} captions seen", "‡"
+        beside = f", and of others: {others}" if others else ""
         trained = f"Before this run the model was trained on captions of {dataset}, the run's own data set{beside}."
     seen = "No overlap with the images of this split is documented."
     if images:
-        label, seen = "images possibly seen", f"It may have seen images of this split. {pretraining.overlap[images]}"
+        label, symbol = "images possibly seen", "§"
+        seen = f"It may have seen images of this split. {pretraining.overlap[images]}"
     elif dataset == _DRAWN:
         seen = f"The images of {dataset} are drawn by captionbench, so it has seen none of them."
-    return Badge(label, f"{trained} {seen}")
+    return Badge(label, f"{trained} {seen}", symbol)
 
 
 def _found(names: Iterable[str], dataset: str) -> str | None:
@@ -130,13 +133,13 @@ def learning_label(row: Row) -> Badge | None:
     """What a reader must know of how the row's training ended; None where nothing."""
     if row.still_gains and row.gain is not None:  # what a longer training gave says more than how this one ended
         many = f"{row.gain.times:g} times the updates"
-        return Badge("still gains", f"{many} gave more than the margin; the table by budget says how much")
+        return Badge("still gains", f"{many} gave more than the margin; the table by budget says how much", "↗")
     if row.training_end == "at chance":
-        return Badge("at chance", "no validation was above one point of CIDEr-D")
+        return Badge("at chance", "no validation was above one point of CIDEr-D", "○")
     if row.gain is not None:
         return None
     if row.training_end == "rate near zero":
-        return Badge("rate near zero", NEAR_ZERO)
+        return Badge("rate near zero", NEAR_ZERO, "↓")
     found = mean_learning(row.learning.values())
     if not row.still_learning or found.rise is None or found.error is None:
         return None
@@ -145,4 +148,4 @@ def learning_label(row: Row) -> Badge | None:
         f"{seeds}validation CIDEr-D rose by {percent(found.rise)} points over the last quarter of its validations "
         f"(standard error {percent(found.error)})"
     )
-    return Badge("still learning", sentence)
+    return Badge("still learning", sentence, "↗")

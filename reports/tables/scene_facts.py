@@ -6,7 +6,6 @@ from typing import Final
 
 from reports.columns import Cell, Column, score_cell
 from reports.numbers import domain_order
-from reports.tables.boards import separating_fields
 from reports.tables.contents import Contents
 from reports.tables.leaderboards import Facets, Titled
 from reports.tables.table import Table, table_of
@@ -86,7 +85,7 @@ class FactSection:
     id: str
     title: str
     track: str
-    separating_fields: str
+    details: str
     matrices: Sequence[Matrix]
     leading: Mapping[str, frozenset[str]]
     judged_by: str
@@ -111,6 +110,6 @@ def fact_sections(store: Store, contents: Contents, galleries: Mapping[tuple[str
             named = [f"{name.removesuffix('-domain')}, {images[name]}" for name in domains]
             meaning = f"{meanings['precision']}, by the domain of the picture"
             matrices.insert(1, Matrix("By domain", meaning, table, kinds, domains=named))
-        place = f"facts-{number}", contents.title(group), group.track, separating_fields(group)
+        place = f"facts-{number}", contents.title(group), group.track, contents.details(group)
         sections.append(FactSection(*place, matrices, found.leading, by))
     return sections

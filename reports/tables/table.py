@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from reports.columns import Cell, Column
+from reports.columns import PLACE, Cell, Column
 from reports.numbers import DASH
 from reports.tables.facts import Badge, contamination, learning_label
 from reports.tables.fields import ROLES
@@ -45,25 +45,69 @@ class Line:
 class Table:
     """Columns, ranked lines, and reference lines that are never ranked.
 
-    `other_groups` are titled lines of other groups, which are ranked neither with the others nor among each other.
     `sentences` say more of the columns, and of those that are left out because they would tell nothing.
     """
 
     columns: tuple[Column, ...]
     lines: tuple[Line, ...]
     references: tuple[Line, ...] = ()
-    other_groups: tuple[tuple[str, tuple[Line, ...]], ...] = ()
     sentences: tuple[str, ...] = ()
 
     @property
     def all_lines(self) -> tuple[Line, ...]:
-        return (*self.lines, *(line for _, lines in self.other_groups for line in lines), *self.references)
+        return (*self.lines, *self.references)
 
     @cached_property
     def marks(self) -> dict[str, str]:
         """The mark of each note: a, b, c ... in the order in which they are met."""
         notes = dict.fromkeys(note for line in self.all_lines for note in line.notes)
         return {note: letters(number) for number, note in enumerate(notes)}
+
+    @cached_property
+    def noted_models(self) -> dict[str, str]:
+        """By note the models that it is of; "" where it is of all."""
+        models: dict[str, dict[str, None]] = {}
+        for line in self.all_lines:
+            for note in line.notes:
+                models.setdefault(note, {})[line.model] = None
+        total = len({line.model for line in self.all_lines})
+        return {note: "" if len(names) == total else ", ".join(names) for note, names in models.items()}
+
+    @cached_property
+    def common_badges(self) -> dict[str, Badge]:
+        """By their labels the badges that every row of a trained model has: they are said of the table."""
+        models = [line for line in self.lines if not line.tag]
+        if len(models) < 2:
+            return {}
+        labels = set.intersection(*({badge.label for badge in line.badges} for line in models))
+        return {badge.label: badge for badge in models[0].badges if badge.label in labels}
+
+    @cached_property
+    def symbols(self) -> dict[str, Badge]:
+        """By their labels the badges that some rows have, for the legend below the table."""
+        badges = [badge for line in self.all_lines for badge in line.badges if badge.label not in self.common_badges]
+        return {badge.label: badge for badge in badges}
+
+    @cached_property
+    def highest(self) -> list[float | None]:
+        """By column the best value of a ranked row; None where no direction is better or nothing is to be compared."""
+        best: list[float | None] = []
+        for index, column in enumerate(self.columns):
+            cells = [line.cells[index] for line in self.lines if not line.tag]
+            values = [cell.value for cell in cells if cell.value is not None and not cell.other_machine]
+            is_compared = column.compared and len(values) > 1 and len(set(values)) > 1
+            best.append((max if column.descending else min)(values) if is_compared else None)
+        return best
+
+    @property
+    def has_top(self) -> bool:
+        return any(map(self.is_top, self.lines))
+
+    def is_top(self, line: Line) -> bool:
+        """Whether no other row is significantly better."""
+        index = self.index(PLACE)
+        ranks = None if index is None else line.cells[index].ranks
+        return ranks is not None and ranks[0] == 1
 
     @cached_property
     def spreads(self) -> list[bool]:
@@ -94,14 +138,8 @@ class Table:
         def cut(lines: Iterable[Line]) -> tuple[Line, ...]:
             return tuple(replace(line, cells=tuple(line.cells[index] for index in indices)) for line in lines)
 
-        other_groups = tuple((title, cut(lines)) for title, lines in self.other_groups)
-        return Table(
-            tuple(self.columns[index] for index in indices),
-            cut(self.lines),
-            cut(self.references),
-            other_groups,
-            self.sentences,
-        )
+        columns = tuple(self.columns[index] for index in indices)
+        return Table(columns, cut(self.lines), cut(self.references), self.sentences)
 
 
 def table_of(
@@ -140,15 +178,15 @@ def badges(row: Row, group: Group) -> tuple[Badge, ...]:
     if seen is not None and row.pretraining and row.pretraining.source == _CARD and not row.pretraining.data_sets:
         seen = replace(seen, sentence=f"{seen.sentence} A card says it (--cards).")
     found = (seen, learning_label(row))
-    outdated = Badge("older code", f"Not made by the newest code: {row.outdated}.") if row.outdated else None
+    outdated = Badge("older code", f"Not made by the newest code: {row.outdated}.", "↺") if row.outdated else None
     hardware = row.other_hardware
-    elsewhere = Badge("made elsewhere", f"Computed on {hardware}, unlike most rows.") if hardware else None
+    elsewhere = Badge("made elsewhere", f"Computed on {hardware}, unlike most rows.", "⇄") if hardware else None
     names = ", ".join(row.plugins)
-    beside = Badge("plug-in", f"Made beside --plugin {names}, whose code may change any score.") if names else None
+    beside = Badge("plug-in", f"Made beside --plugin {names}, whose code may change any score.", "+") if names else None
     why = f"It has the preset's sizes, not as many parameters as the others: {row.unmatched}."
-    unmatched = Badge("size not matched", why) if row.unmatched else None
+    unmatched = Badge("size not matched", why, "≠") if row.unmatched else None
     said = "The mean of their probabilities at each word, at the cost of all; papers print such rows apart."
-    together = Badge(f"ensemble of {row.members}", said) if row.members > 1 else None
+    together = Badge(f"ensemble of {row.members}", said, "Σ") if row.members > 1 else None
     return tuple(badge for badge in (*found, outdated, elsewhere, beside, unmatched, together) if badge)
 
 

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Final
 
-from reports.columns import is_of_other_machine
+from reports.columns import cost_cell, is_of_other_machine
 from reports.numbers import cost, listed, percent, signed
 from reports.tables.table import is_of_whole_split
+from results.costs import leaderboard_costs
 from results.runs.leaderboard import Group, Row
 from results.runs.standings import MARGIN_SHARE, NO_SCORES, OTHER_MACHINE, Comparisons, RankInterval, Verdict
 
@@ -68,7 +69,7 @@ def headline(group: Group) -> str:
     highest = models[0]
     if len(models) == 1:
         return f"{highest.model} scores {_score(highest, group)}."
-    first = f"{highest.model} scores highest ({_score(highest, group)})"
+    first = f"{highest.model} scores highest, {_score(highest, group)}{_lead(models, group)}"
     ranked = [row for row in models if _has_place(row, group)]
     if not ranked or group.comparisons is None:
         return f"{first}. No difference is known to be significant: {_main_obstacle([(row, group) for row in models])}."
@@ -78,6 +79,31 @@ def headline(group: Group) -> str:
     why = _main_obstacle([(highest, group)])
     second = f"{best.model} ({_score(best, group)}) is the best ranked model"
     return f"{first}, but has no rank: {why}. {second}; it is {_against_others(best, group, group.comparisons)}."
+
+
+def best_row(group: Group) -> Row | None:
+    """The model that `headline` speaks of; None where there is none."""
+    models = _models(group)
+    ranked = [row for row in models if _has_place(row, group)]
+    return next(iter(ranked or models), None)
+
+
+def cost_of_best(group: Group) -> tuple[tuple[str, str], ...]:
+    """The costs of `best_row` that are known, as label and amount."""
+    best = best_row(group)
+    if best is None:
+        return ()
+    measured = {*best.costs, *best.stated}
+    cells = [(cost.label, cost_cell(best, cost.name)) for cost in leaderboard_costs(measured)]
+    return tuple((label, cell.text) for label, cell in cells if cell.value is not None)
+
+
+def _lead(models: Sequence[Row], group: Group) -> str:
+    """By how much the first of these is above the second."""
+    first, second = models[0].mean(group.metric), models[1].mean(group.metric)
+    if first is None or second is None:
+        return ""
+    return f", {percent(first - second)} above {models[1].model}"
 
 
 def without_rank(group: Group) -> str:
@@ -274,10 +300,13 @@ def _main_obstacle(rows: Sequence[tuple[Row, Group]]) -> str:
 
 
 def _counted_obstacle(names: set[str], what: str, models: int) -> str:
+    if len(names) == 1:
+        verb, _, rest = what.partition(" ")
+        singular = {"have": "has", "are": "is", "were": "was"}.get(verb, verb)
+        return f"{'it' if models == 1 else 1} {singular} {rest}"
     if len(names) < models:
         return f"{len(names)} {what}"
-    whole = {1: "", 2: "both "}.get(models, f"all {models} ")
-    return f"{whole}{what}"
+    return f"{'both' if models == 2 else f'all {models}'} {what}"
 
 
 def _models_by_obstacle(rows: Sequence[tuple[Row, Group]]) -> dict[str, set[str]]:
@@ -285,16 +314,16 @@ def _models_by_obstacle(rows: Sequence[tuple[Row, Group]]) -> dict[str, set[str]
     for row, group in rows:
         rank = row.ranks.get(group.metric) or RankInterval()
         holds = {
-            "with one seed": len(row.seeds) == 1 and not group.is_as_given,
-            "still learning": row.still_learning and not row.gain,
-            "with too few validations to say whether they had finished learning": not row.still_learning
+            "have one seed": len(row.seeds) == 1 and not group.is_as_given,
+            "were still learning": row.still_learning and not row.gain,
+            "have too few validations to say whether they had finished learning": not row.still_learning
             and any(ended.state == "unknown" for ended in row.learning.values()),
-            "whose learning rate was near zero for the end of its training": row.training_end == "rate near zero",
-            "at the level of chance": row.training_end == "at chance",
-            "not above the floor": bool(rank.not_above),
-            f"without numbers of single images on {group.metric}": rank.reason == NO_SCORES,
-            "made elsewhere than most rows": rank.reason == OTHER_MACHINE,
-            "of other seeds than most rows": (rank.reason or "").startswith("other seeds"),
+            "had a learning rate near zero at the end of the training": row.training_end == "rate near zero",
+            "are at the level of chance": row.training_end == "at chance",
+            "are not above the floor": bool(rank.not_above),
+            f"have no {group.metric} of single images": rank.reason == NO_SCORES,
+            "were computed on other hardware than most rows": rank.reason == OTHER_MACHINE,
+            "have other seeds than most rows": (rank.reason or "").startswith("other seeds"),
         }
         for what in (what for what, is_so in holds.items() if is_so):
             found.setdefault(what, set()).add(row.model)

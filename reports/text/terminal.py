@@ -195,7 +195,7 @@ def _name_width(table: Table) -> int:
 
 def _legend(comparisons: Comparisons, floors: bool, shown: Collection[str], *, as_given: bool) -> str:
     without = "A row that is not significantly above every floor has no place. " if floors else ""
-    place = f"Place: the ranks that the differences in {comparisons.metric} between all rows allow, "
+    place = f"Rank: the ranks that the differences in {comparisons.metric} between all rows allow, "
     if as_given:
         test = "between these captions: paired sign-flip tests over images."
         return f"{place}{test} {without}95 %: interval over images, unless a note says otherwise."

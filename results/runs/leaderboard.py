@@ -160,13 +160,20 @@ class Group:
         name = f"{self.dataset} {self.split}"
         if "reward" in self.separating and "reward" in self.signature:
             name += " with rewards"
+        if self.training_steps:
+            name += f" after {self.training_steps}"
+        return name
+
+    @property
+    def training_steps(self) -> str:
+        """How long its models were trained, as "504 updates"; "" where no run says it."""
         steps = [row.costs.get("train_steps") for row in self.rows]
         counts = sorted({round(cost.value) for cost in steps if cost and cost.value})
-        if counts:
-            fewest, most = counts[0], counts[-1]
-            span = f"{most:,}" if fewest == most else f"{fewest:,} to {most:,}"
-            name += f" after {span} {'update' if most == 1 else 'updates'}"
-        return name
+        if not counts:
+            return ""
+        fewest, most = counts[0], counts[-1]
+        span = f"{most:,}" if fewest == most else f"{fewest:,} to {most:,}"
+        return f"{span} {'update' if most == 1 else 'updates'}"
 
 
 @dataclass(frozen=True, slots=True)

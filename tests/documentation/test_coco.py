@@ -7,7 +7,7 @@ from results.store.store import Store
 from tests.documentation.pages import ROOT, exported_tables, groups_of, missing_numbers, points, tables_in, text_of
 
 DATABASE = ROOT / "baselines" / "coco_released.sqlite"
-COLUMNS = "CIDEr-D,95 % interval,Place,Published,BLEU-4,METEOR,ROUGE-L"
+COLUMNS = "CIDEr-D,95 % interval,Rank,Published,BLEU-4,METEOR,ROUGE-L"
 # CIDEr-D and BLEU-4 as coco-caption gives them for the same files.
 MEASURED = {
     "OFA sparse experts": (147.0, 42.5),

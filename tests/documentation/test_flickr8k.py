@@ -21,7 +21,7 @@ from tests.harness.conftest import bench_ok
 
 DATABASE, REWARDS = (ROOT / "baselines" / f"{name}.sqlite" for name in ("flickr8k", "flickr8k_rewards"))
 PAGE = "docs/flickr8k.md"
-SCORES = "CIDEr-D,95 % interval,Place,BLEU-4,METEOR,ROUGE-L"
+SCORES = "CIDEr-D,95 % interval,Rank,BLEU-4,METEOR,ROUGE-L"
 COSTS = "CIDEr-D,Parameters,Computation per caption,Training time"
 FIGURES = {"trade-offs-1-computation.svg": "flickr8k-computation.svg", "curves-1-validation.svg": "flickr8k-curves.svg"}
 

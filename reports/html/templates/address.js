@@ -3,7 +3,7 @@
 // What the reader chose is in the address, as ?models=a,b&only=1&order=…&q=…: it can be sent to somebody, outlives a
 // reload, and is what controls are set from when a page is shown again, whatever the browser had kept of them.
 const address = (() => {
-  const carried = ["models", "only"];
+  const carried = ["models", "only", "metrics"];
   const plain = (text) => { try { return decodeURIComponent(text.replaceAll("+", " ")); } catch { return text; } };
   const coded = (text) => encodeURIComponent(text).replaceAll("%2F", "/").replaceAll("%3A", ":").replaceAll("%20", "+");
   const parse = (text = location.search) => new Map(text.slice(1).split("&").filter(Boolean).map((pair) => {

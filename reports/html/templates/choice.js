@@ -36,7 +36,7 @@ for (const row of rows) {
   const { model } = row.dataset;
   const box = make("input", { type: "checkbox", class: "pick", "aria-label": `Set ${model} side by side` });
   box.addEventListener("change", () => choice.toggle(model));
-  row.cells[0].prepend(box);
+  row.querySelector("th").prepend(box);
 }
 
 // The bar is there while something is chosen.
@@ -76,7 +76,7 @@ address.follow(() => {
 // in tables that show a row beside them. Tables and titles without a row left go too.
 const facets = document.querySelector("form.facets");
 const tables = [...new Set(rows.map((row) => row.closest("table")))];
-const FACETS = ["family", "data", "objective"];
+const FACETS = ["family", "objective"];
 
 // What the address asks of a facet, where the form has it.
 function known(name) {
@@ -86,8 +86,7 @@ function known(name) {
 
 function fits(row, wanted) {
   if (choice.only() && !choice.models().includes(row.dataset.model)) return false;
-  const data = row.closest("section.board")?.dataset.data;
-  return FACETS.every((name) => !wanted[name] || wanted[name] === (name === "data" ? data : row.dataset[name]));
+  return FACETS.every((name) => !wanted[name] || wanted[name] === row.dataset[name]);
 }
 
 function filterRows() {
@@ -108,13 +107,7 @@ function filterRows() {
   if (!facets) return;
   const counted = compared.filter((row) => !row.closest(".people"));
   const shown = counted.filter((row) => !row.hidden);
-  for (const board of document.querySelectorAll("section.board")) {
-    const filtered = wanted.data && wanted.data !== board.dataset.data;
-    const held = counted.filter((row) => board.contains(row));
-    board.hidden = filtered || (held.length > 0 && !held.some((row) => !row.hidden));
-  }
-  facets.querySelector("output").textContent =
-    shown.length === counted.length ? `${shown.length} rows` : `${shown.length} of ${counted.length} rows`;
+  facets.querySelector("output").textContent = shown.length === counted.length ? "" : `${shown.length} of ${counted.length} rows`;
   document.getElementById("nothing").hidden = shown.length > 0 || counted.length === 0;
 }
 
@@ -134,3 +127,44 @@ if (metrics) {
   metrics.addEventListener("change", () => address.set({ metrics: metrics.checked ? "all" : "" }));
   address.follow(() => { metrics.checked = address.get("metrics") === "all"; });
 }
+
+// A menu leads to the leaderboard that has its word and shares most of the others; that of metrics sorts this one.
+const menus = document.querySelector("form.menus");
+if (menus) {
+  const board = document.querySelector("section.board > .scroll > table");
+  const others = [...document.querySelectorAll("#other-tables li")];
+  const words = (link) => JSON.parse(link.dataset.words);
+  const shared = (link) => [...menus.elements].filter((select) => words(link)[select.name] === select.value).length;
+  menus.hidden = false;
+  menus.addEventListener("submit", (event) => event.preventDefault());
+  menus.addEventListener("input", ({ target }) => {
+    if (target.name === "metric") {
+      const heading = [...board.tHead.rows[0].cells].find((cell) => cell.dataset.name === target.value);
+      address.set({ order: `${board.id}:${target.value}:${heading.dataset.first}` });
+      return;
+    }
+    const found = others.filter((link) => words(link)[target.name] === target.value);
+    found.sort((one, other) => shared(other) - shared(one));
+    found[0]?.querySelector("a").click();
+  });
+  // A page that is shown again has the entries that were left; they are those of this page.
+  addEventListener("pageshow", () => {
+    for (const select of menus.elements) {
+      if (select.name !== "metric") select.value = [...select.options].find((option) => option.defaultSelected)?.value ?? select.value;
+    }
+  });
+  address.follow(() => {
+    const [table, name] = address.get("order").split(":");
+    const known = [...menus.elements.metric.options].some((option) => option.value === name);
+    if (board && table === board.id && known) menus.elements.metric.value = name;
+  });
+}
+
+// Notes are folded: one that is pointed to opens what it is in.
+function unfold() {
+  const target = location.hash.length > 1 && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  for (let folded = target && target.closest("details"); folded; folded = folded.parentElement.closest("details")) folded.open = true;
+  if (target) target.scrollIntoView({ block: "nearest" });
+}
+addEventListener("hashchange", unfold);
+unfold();

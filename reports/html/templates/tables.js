@@ -34,8 +34,8 @@ function placeBy(table, metric) {
     const place = JSON.parse(cell.dataset.places)[metric];
     if (!place) continue;
     const [text, value, reason, ranks] = place;
-    const shown = make("span", reason ? { title: `${metric}: ${reason}` } : {}, text);
-    cell.classList.toggle("said", value === null && text.includes(" "));
+    const isReason = value === null && text.includes(" ");
+    const shown = make("span", reason ? { title: `${metric}: ${reason}` } : {}, isReason ? "—" : text);
     if (value === null) delete cell.dataset.value; else cell.dataset.value = value;
     cell.removeAttribute("style");
     if (ranks) {
@@ -44,9 +44,9 @@ function placeBy(table, metric) {
     }
     cell.replaceChildren(shown);
   }
-  const heading = [...table.tHead.rows[0].cells].find((cell) => cell.textContent.startsWith("Place"));
+  const heading = [...table.tHead.rows[0].cells].find((cell) => cell.textContent.startsWith("Rank"));
   const known = [...table.querySelectorAll("td[data-places]")].some((cell) => metric in JSON.parse(cell.dataset.places));
-  if (heading && known) (heading.querySelector("button") || heading).textContent = `Place, ${metric}`;
+  if (heading && known) (heading.querySelector("button") || heading).textContent = `Rank, ${metric}`;
 }
 
 function order(table, heading, direction) {

@@ -85,7 +85,7 @@ def test_links_stay_inside_and_lead_somewhere_and_ids_are_unique(report: Path, p
 def test_the_leaderboard_is_sorted_and_references_stand_apart(pages: dict[str, Page]) -> None:
     table = board(pages)
     assert headings(table) == [
-        "Model", "Place", "CIDEr-D", "95 % interval", "BLEU-4", "METEOR", "ROUGE-L", "BLEU-1", "BLEU-2", "BLEU-3",
+        "Rank", "Model", "CIDEr-D", "95 % interval", "BLEU-4", "METEOR", "ROUGE-L", "BLEU-1", "BLEU-2", "BLEU-3",
         "Parameters", "Computation", "Latency", "Training time",
     ]  # fmt: skip
     assert [heading.text for heading in table.find("th") if "aria-sort" in heading.attributes] == ["CIDEr-D"]
@@ -93,7 +93,7 @@ def test_the_leaderboard_is_sorted_and_references_stand_apart(pages: dict[str, P
     values = [float(next(row.find("td", class_="leading")).attributes["data-value"]) for row in ranked.find("tr")]
     assert values == sorted(values, reverse=True)
     assert len(values) == 4
-    assert "Reference, not ranked" in apart.text
+    assert "Baselines, not ranked" in apart.text
     assert [next(row.find("th")).text.strip()[:5] for row in references.find("tr")] == ["human", "retri"]
     assert [tag.text for tag in table.find("span", class_="tag")] == ["floor", "human level", "nearest image"]
     name, cells = rows(table)[0]
@@ -119,7 +119,7 @@ def test_bars_and_bands_say_what_their_numbers_say(pages: dict[str, Page]) -> No
         "--from: 50.0%; --to: 100.0%",
     ]
     assert len(list(table.find("svg", class_="whisker"))) == 6
-    assert "blind 31.0, retrieval 55.0, human 130.0." in " ".join(pages["index.html"].root.text.split())
+    assert next(pages["index.html"].root.find("p", class_="legend")).text.count("95 % intervals") == 1
 
 
 def test_what_is_missing_is_a_dash_with_its_reason(pages: dict[str, Page]) -> None:
@@ -133,14 +133,18 @@ def test_what_is_missing_is_a_dash_with_its_reason(pages: dict[str, Page]) -> No
 
 
 def test_groups_that_differ_are_apart_and_say_in_what(pages: dict[str, Page]) -> None:
-    sections = list(pages["index.html"].root.find("section", class_="board"))
-    assert len(sections) == 4, "two splits, each with a table of its own for the few rows of another beam size"
-    for section in sections[:2]:
-        assert "beam (3 here; 1 there)" in " ".join(section.text.split())
-        assert "|beam:3|" in next(next(section.find("div", class_="signature")).find("code")).text
-    for section in sections[2:]:
-        assert [body.text.strip() for body in section.find("tbody", class_="apart")] == ["beam: 1"]
-        assert not list(section.find("div", class_="signature"))
+    boards = [page.root for name, page in pages.items() if name == "index.html" or name.startswith("leaderboard-")]
+    assert len(boards) == 4, "two splits, each with another beam size"
+    said = {(beam, other) for beam, other in (("3", "1"), ("1", "3"))}
+    for root in boards:
+        [section] = root.find("section", class_="board")
+        signature = next(next(section.find("div", class_="signature")).find("code")).text
+        found = {pair for pair in said if f"beam ({pair[0]} here; {pair[1]} there)" in " ".join(section.text.split())}
+        assert {f"|beam:{beam}|" in signature for beam, _ in found} == {True}
+        [others] = root.find("details", id="other-tables")
+        assert len(list(others.find("a"))) == 3
+    menus = [select.attributes["name"] for select in boards[0].find("select")]
+    assert menus == ["Data", "Other conditions", "metric", "family"]
 
 
 def test_domains_have_their_own_table(pages: dict[str, Page]) -> None:
@@ -150,7 +154,7 @@ def test_domains_have_their_own_table(pages: dict[str, Page]) -> None:
 
 
 def test_runs_without_a_result_and_skipped_images_are_listed_with_reasons(pages: dict[str, Page]) -> None:
-    listed = next(pages["index.html"].root.find("section", id="unfinished")).text
+    listed = next(pages["index.html"].root.find("details", id="unfinished")).text
     for words in ("aoanet", "FloatingPointError", "updown", "needs region boxes", "image_transformer", "planned"):
         assert words in listed
     assert "epoch 1\nTraceback" in next(pages["runs/aoanet-s1-plain.html"].root.find("pre")).text
@@ -186,7 +190,7 @@ def test_pages_of_runs_and_models_hold_what_is_known(pages: dict[str, Page]) -> 
         assert words in text
     page = pages["models/expansionnet_v2.html"].root
     results = next(page.find("section", id="results"))
-    assert "Place 1 by CIDEr-D; 4 models" in results.text
+    assert "Rank 1 by CIDEr-D; 4 models" in results.text
     assert "near-domain" in results.text
     assert len(list(next(results.find("ul", class_="examples")).find("li"))) == 3
     assert "Computation per caption" in next(page.find("section", id="costs")).text

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from reports.columns import Cell
-from reports.tables.boards import FEW_ROWS, Board, boards
+from reports.tables.boards import Board, boards
 from reports.tables.contents import ONE_MODEL
 from reports.tables.leaderboards import absent_levels
 from reports.tables.table import Line
@@ -27,37 +27,47 @@ def cell(board: Board, line: Line, key: str) -> Cell:
     return line.cells[place]
 
 
-def test_the_largest_group_is_first_and_small_ones_share() -> None:
+def test_the_largest_group_is_first_and_each_has_a_page() -> None:
     small = [group(row("a"), beam=str(beam), separating=("beam",)) for beam in (1, 2)]
     main = group(*(row(name) for name in ("a", "b", "c")), separating=("beam",))
-    assert len(small[0].rows) <= FEW_ROWS < len(main.rows)
-    first, together = boards(contents(*small, main))
-    assert len(first.table.lines) == 3
-    assert first.separations == (("beam", "5", ("1", "2")),)
-    assert (first.separating_fields, together.separating_fields) == ("beam: 5", "")
-    assert [title for title, _ in together.table.other_groups] == ["beam: 1", "beam: 2"]
-    assert (together.groups, together.signature) == (2, "")
+    found = boards(contents(*small, main))
+    assert [board.file for board in found] == ["index.html", "leaderboard-2.html", "leaderboard-3.html"]
+    assert [len(board.table.lines) for board in found] == [3, 1, 1]
+    assert found[0].separations == (("beam", "5", ("1", "2")),)
+    assert [board.title for board in found] == ["coco, test, beam: 5", "coco, test, beam: 1", "coco, test, beam: 2"]
 
 
 def test_a_group_with_rewards_is_called_so_beside_one_without() -> None:
-    plain = group(*(row(name) for name in "abcd"), separating=("beam", "reward"))
-    rewarded = group(*(row(name) for name in "abc"), separating=("beam", "reward"))
-    rewarded = replace(rewarded, signature=rewarded.signature | {"reward": "Cider-D"})
+    plain = group(*(row(name) for name in "abcd"), separating=("reward",))
+    rewarded = group(*(row(name) for name in "abc"), separating=("reward",))
+    rewarded = replace(rewarded, signature=rewarded.signature | {"reward": "Cider-D", "schedule": "xe#a1b2c3"})
     first, second = boards(contents(rewarded, plain))
-    assert (first.title, second.title) == ("coco test", "coco test with rewards")
-    assert second.separating_fields == "reward: Cider-D, beam: 5", "the first stands where there is little room"
-    assert replace(rewarded, separating=("beam",)).name == "coco test", "all tables of the split have rewards"
+    assert (first.conditions.training, second.conditions.training) == ("", "xe with rewards")
 
 
-def test_groups_that_share_a_table_have_places_of_their_own() -> None:
-    first, last = RankInterval(1, 2), RankInterval(2, 2, None, 0.01, 0.01)
-    small = [
-        group(standing("a", first), standing("b", last), beam="1", separating=("beam",)),
-        group(standing("a", first), beam="2", separating=("beam",)),
-    ]
-    _, together = boards(contents(*small, group(*map(row, "abc"), separating=("beam",))))
-    shown = [[cell(together, line, "place").text for line in lines] for _, lines in together.table.other_groups]
-    assert shown == [["1–2", "2"], [""]], "a row alone is told from none"
+def test_a_better_row_under_other_conditions_is_told() -> None:
+    main = group(row("a", cider=1.0), row("b", cider=0.9), separating=("beam",))
+    other = group(row("c", cider=1.2), beam="1", separating=("beam",))
+    first, second = boards(contents(main, other))
+    assert all(word in first.elsewhere for word in ("beam: 1", "c 120.0"))
+    assert (second.elsewhere, first.best) == ("", "a")
+
+
+def test_a_badge_of_every_model_is_said_of_the_table() -> None:
+    rows = [replace(row(name), unmatched="why") for name in "ab"]
+    [board] = boards(contents(group(*rows)))
+    assert ([*board.table.common_badges], board.table.symbols) == (["size not matched"], {})
+    [board] = boards(contents(group(*rows, row("c"))))
+    assert (board.table.common_badges, [*board.table.symbols]) == ({}, ["size not matched"])
+
+
+def test_the_best_scores_and_the_best_rows_are_marked() -> None:
+    first, second = standing("a", RankInterval(1, 2)), standing("b", RankInterval(2, 2))
+    [board] = boards(contents(group(replace(first, scores=row("a", cider=1.5).scores), second)))
+    score = board.table.index("CIDEr-D")
+    assert score is not None
+    assert board.table.highest[score] == 1.5
+    assert [board.table.is_top(line) for line in board.table.lines] == [True, False]
 
 
 def test_a_row_without_a_place_says_why_and_what_to_type() -> None:

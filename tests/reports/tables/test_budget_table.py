@@ -41,7 +41,7 @@ LONG = of_budget(2, [placed("b", 1.2, 1, 1, 1008), placed("a", 1.01, 2, 2, 1008)
 def test_the_longest_rung_shows_all_and_who_overtook_whom() -> None:
     found = budget_table(LONG, [SHORT, LONG], {})
     assert found is not None
-    assert [column.short for column in found.table.columns] == ["504", "Place", "1,008", "Place", "Gain"]
+    assert [column.short for column in found.table.columns] == ["504", "Rank", "1,008", "Rank", "Gain"]
     cells = {line.model: [cell.text for cell in line.cells] for line in found.table.lines}
     assert cells == {"b": ["80.0", "2", "120.0", "1", "+40.0"], "a": ["100.0", "1", "101.0", "2", "+1.0"]}
     assert [line.model for line in found.table.lines] == ["b", "a"]

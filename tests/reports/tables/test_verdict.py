@@ -47,11 +47,11 @@ ALL = [placed("a", 1, 2), placed("b", 1, 2)]
         ([placed("a", 1, 2, 76), placed("b", 1, 2, 56, other_machines=ELSEWHERE)], []),
         (
             [*(single(name, learning={1: RISING}) for name in "ab"), single("c")],
-            ["all 3 with one seed, 2 still", "--seeds 3"],
+            ["all 3 have one seed, 2 were still", "--seeds 3"],
         ),
         (
             [placed("a", 1, 1), placed("b", 2, 2), single("c"), LOW, FLOOR],
-            ["2 of 4 models besides blind", "1 with one seed, 1 not above the floor"],
+            ["2 of 4 models besides blind", "1 has one seed, 1 is not above the floor"],
         ),
         ([placed("a", 1, 1, learning={1: RISING}), placed("b", 2, 2)], ["1 of 2", "still learning"]),
         ([standing("a", RankInterval(reason=ALONE))], ["No model has a place", "no two models"]),
@@ -116,7 +116,7 @@ def test_a_training_of_few_updates_is_made_as_long_as_learning_takes() -> None:
 def test_models_without_a_place_are_counted_once_for_all_tables() -> None:
     several = [group(single("a"), single("b")), group(single("a", learning={1: RISING}))]
     said = " ".join(no_places(several))
-    assert "both with one seed, 1 still learning" in said
+    assert "both have one seed, 1 was still learning" in said
     assert said.count("--seeds 3") == 1
     assert no_places([*several, group(*ALL)]) == (), "then every table says its own"
 

@@ -73,7 +73,7 @@ def test_latex_is_booktabs(shown: Contents) -> None:
     assert r"transformer\_base $\times$2 & 97.8 $\pm$0.9 & 76.3--119.4 & 2 &" in text
     assert len(set(re.findall(r"\\label\{(.*)\}", text))) == 5
     header = next(line for line in text.splitlines() if line.startswith("Model &"))
-    assert header == r"Model & C & 95 \% & Place & B-4 & M & R & MAC \\"
+    assert header == r"Model & C & 95 \% & Rank & B-4 & M & R & MAC \\"
     rows = [line for line in text.split(r"\end{tabular}")[0].splitlines() if line.endswith(r"\\")]
     assert len({line.count(" & ") for line in rows}) == 1
     assert "feat:one two three|" in text, "whatever ends a line would end the comment"
@@ -81,9 +81,9 @@ def test_latex_is_booktabs(shown: Contents) -> None:
 
 def test_columns_are_chosen_by_name(shown: Contents) -> None:
     assert heads(markdown(shown, ["parameters", "cider", "bleu-1"]))[0] == "| Model | Parameters | CIDEr-D | BLEU-1 |"
-    assert "| BLEU-3 |" in heads(markdown(shown, ["all", "place"]))[0]
+    assert "| BLEU-3 |" in heads(markdown(shown, ["all", "rank"]))[0]
     # A column may be of one table alone, as the place is, where other runs have one seed.
-    assert {"| Model | Place | CIDEr-D |", "| Model | CIDEr-D |"} <= set(heads(markdown(shown, ["Place", "CIDEr-D"])))
+    assert {"| Model | Rank | CIDEr-D |", "| Model | CIDEr-D |"} <= set(heads(markdown(shown, ["Rank", "CIDEr-D"])))
     refused = {"bleu": "BLEU-4, BLEU-1", "speed": "speed is no", "": "is no column", "spice": "no row has a number"}
     for column, message in refused.items():
         with pytest.raises(StoreError, match=message):
@@ -151,7 +151,7 @@ def test_the_command_prints_or_writes(store: Store, tmp_path: Path, format: str)
     assert (tmp_path / "out.txt").read_text(encoding="utf-8") == printed
     if format == "markdown":
         printed = bench_or_raise(*words, "--metric", "ROUGE-L")[1]
-        assert heads(printed)[0].startswith("| Model | ROUGE-L | 95 % interval | Place | CIDEr-D | BLEU-4 |")
+        assert heads(printed)[0].startswith("| Model | ROUGE-L | 95 % interval | Rank | CIDEr-D | BLEU-4 |")
         assert ", by ROUGE-L\n" in printed
 
 

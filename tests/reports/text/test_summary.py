@@ -47,7 +47,7 @@ def test_the_largest_table_is_on_one_screen(name: str) -> None:
 def test_the_headline_counts_the_other_models() -> None:
     with Store(BASELINES / "flickr8k_rewards.sqlite", read_only=True) as store:
         text = " ".join(last_screen(store))
-    assert "transformer_base scores highest (61.6 CIDEr-D)" in text
+    assert "transformer_base scores highest, 61.6 CIDEr-D" in text
     assert "significantly better than 8 of 9 other models; 1 is too close to call" in text
 
 

@@ -24,8 +24,8 @@ def printed(store: Store, width: int = 80, *, colour: bool = False, **asked: Any
 
 def header(text: str) -> list[str]:
     """Of the first table, without what stands over the names."""
-    line = next(line for line in text.splitlines() if "Place" in line.split())
-    return re.split(" {2,}", line[line.index("Place") :].strip())
+    line = next(line for line in text.splitlines() if "Rank" in line.split())
+    return re.split(" {2,}", line[line.index("Rank") :].strip())
 
 
 def row(text: str, name: str) -> list[str]:
@@ -35,7 +35,7 @@ def row(text: str, name: str) -> list[str]:
 def test_rows_fit_80_columns_and_no_number_wraps(store: Store) -> None:
     text = printed(store)
     assert max(len(line) for line in text.splitlines()) <= 80
-    assert header(text) == ["Place", "C", "95 %", "B-4", "MAC", "Latency"]
+    assert header(text) == ["Rank", "C", "95 %", "B-4", "MAC", "Latency"]
     shown = ["expansionnet_v2 ×2", "1", "104.9 ±0.9", "81.8–127.9", "54.3", "78.6 M", "12.3 ms"]
     assert row(text, "expansionnet_v2") == shown
 
@@ -43,9 +43,9 @@ def test_rows_fit_80_columns_and_no_number_wraps(store: Store) -> None:
 @pytest.mark.parametrize(
     ("width", "columns"),
     [
-        (40, ["Place", "C"]),
-        (100, ["Place", "C", "95 %", "B-4", "M", "R", "MAC", "Latency", "Training"]),
-        (200, ["Place", "C", "95 %", "B-4", "M", "R", "B-1", "B-2", "B-3", "Params", "MAC", "Latency", "Training"]),
+        (40, ["Rank", "C"]),
+        (100, ["Rank", "C", "95 %", "B-4", "M", "R", "MAC", "Latency", "Training"]),
+        (200, ["Rank", "C", "95 %", "B-4", "M", "R", "B-1", "B-2", "B-3", "Params", "MAC", "Latency", "Training"]),
     ],
 )
 def test_metrics_and_costs_join_as_there_is_room(store: Store, width: int, columns: list[str]) -> None:
@@ -59,7 +59,7 @@ def test_long_names_break_after_one_of_their_own_signs(store: Store) -> None:
         long = "expansionnet_v2/no-dynamic-expansion/no-forward-expansion/one_more"
         connection.execute(update(RunRow).where(RunRow.model == "expansionnet_v2").values(model=long))
     lines = printed(store).splitlines()
-    table = next(number for number, line in enumerate(lines) if "Place" in line.split())
+    table = next(number for number, line in enumerate(lines) if "Rank" in line.split())
     start = next(number for number in range(table, len(lines)) if lines[number].startswith("expansionnet_v2/"))
     assert lines[start].split()[0] == "expansionnet_v2/no-dynamic-expansion/"
     assert lines[start + 1].split()[0] == "no-forward-expansion/one_more"
@@ -79,7 +79,7 @@ def test_one_seed_s_interval_has_a_note_and_a_metric_that_was_not_run_none(store
 
 
 def test_another_metric_sorts_and_places(store: Store) -> None:
-    assert header(printed(store, metric="ROUGE-L"))[:4] == ["Place", "R", "95 %", "C"], "what sorts stands first"
+    assert header(printed(store, metric="ROUGE-L"))[:4] == ["Rank", "R", "95 %", "C"], "what sorts stands first"
 
 
 def test_verdict_references_groups_and_failures_are_in_order(store: Store) -> None:
@@ -92,7 +92,7 @@ def test_verdict_references_groups_and_failures_are_in_order(store: Store) -> No
     positions = [text.index(words) for words in order]
     assert positions == sorted(positions)
     assert all(part in text for part in (") METEOR took longer", "FloatingPointError: the loss is NaN", "updown"))
-    assert text.count("Place: ") == 1
+    assert text.count("Rank: ") == 1
 
 
 def test_a_row_below_a_floor_has_a_note_in_place_of_a_place(store: Store) -> None:

@@ -95,10 +95,45 @@ def test_no_page_scrolls_sideways_on_a_phone_or_cuts_the_boxes_of_models(open_pa
 
 def test_a_condition_without_a_space_stays_on_a_phone(open_page: Open, report: Path) -> None:
     page = open_page(report / "index.html", width=PHONE)
-    link = page.locator(".contents a").first
+    page.locator("#other-tables > summary").click()
+    link = page.locator("#other-tables a").first
     link.evaluate("(link) => link.append('mobilenetv2_100_tf_in1k_fp16.pth#1ff019a1'.repeat(3))")
     assert link.evaluate("(link) => link.getBoundingClientRect().right") <= PHONE
     assert page.evaluate("document.documentElement.scrollWidth") == PHONE
+
+
+def test_the_table_is_on_the_first_screen(open_page: Open, report: Path) -> None:
+    page = open_page(report / "index.html")
+    assert page.locator("#group-1-table tbody tr").first.bounding_box()["y"] < 300  # type: ignore[index]
+    for name in report.glob("leaderboard-*.html"):
+        page.goto(name.as_uri())
+        assert page.locator("section.board tbody tr").first.bounding_box()["y"] < 300  # type: ignore[index]
+
+
+def test_menus_lead_to_the_leaderboard_of_their_words_and_sort(open_page: Open, report: Path) -> None:
+    page = open_page(report / "index.html")
+    menu = page.locator("form.menus")
+    menu.locator("[name=Data]").select_option("scenes, nocaps")
+    expect(page.locator("h1")).to_have_text("scenes, nocaps")
+    menu.locator("[name='Other conditions']").select_option("beam: 1")
+    expect(page.locator("h1")).to_have_text("scenes, nocaps")
+    expect(menu.locator("[name='Other conditions']")).to_have_value("beam: 1")
+    menu.locator("[name=Data]").select_option("scenes, test")
+    expect(page.locator("h1")).to_have_text("scenes, test")
+    expect(menu.locator("[name='Other conditions']")).to_have_value("beam: 1")
+    page.go_back()
+    expect(menu.locator("[name=Data]")).to_have_value("scenes, nocaps")
+    page.goto((report / "index.html").as_uri())
+    menu.locator("[name=metric]").select_option("ROUGE-L")
+    expect(page.locator("#group-1-table [aria-sort=descending]")).to_have_text("ROUGE-L")
+
+
+def test_a_note_that_is_pointed_at_unfolds(open_page: Open, report: Path) -> None:
+    page = open_page(report / "index.html")
+    note = page.locator("#group-1-notes li[id]").first
+    expect(note).to_be_hidden()
+    page.goto((report / "index.html").as_uri() + "#" + str(note.get_attribute("id")))
+    expect(note).to_be_visible()
 
 
 @pytest.mark.parametrize(
@@ -152,15 +187,15 @@ def test_the_page_is_dark_where_the_reader_wants_it(open_page: Open, report: Pat
 
 def test_places_are_of_the_metric_that_the_table_is_sorted_by(open_page: Open, report: Path) -> None:
     page = open_page(report / "index.html")
-    assert [place[:14] for place in column(page, "Place")] == ["1", "2", "still learning", "floor"]
+    assert [place[:14] for place in column(page, "Rank")] == ["1", "2", "—", "floor"]
     heading(page, "ROUGE-L").get_by_role("button").click()
-    expect(heading(page, "Place, ROUGE-L").get_by_role("button")).to_be_visible()
+    expect(heading(page, "Rank, ROUGE-L").get_by_role("button")).to_be_visible()
     first = page.locator("#group-1-table td[data-places] span").first
     expect(first).to_have_attribute("title", "ROUGE-L: the best row")
     heading(page, "Parameters").get_by_role("button").click()
-    expect(heading(page, "Place, ROUGE-L")).to_be_visible()
+    expect(heading(page, "Rank, ROUGE-L")).to_be_visible()
     heading(page, "CIDEr-D").get_by_role("button").click()
-    expect(heading(page, "Place, CIDEr-D")).to_be_visible()
+    expect(heading(page, "Rank, CIDEr-D")).to_be_visible()
 
 
 def test_headings_sort_by_mouse_and_by_key(open_page: Open, report: Path) -> None:
