@@ -299,6 +299,11 @@ def _by_position(rows: Sequence[Row], names: ImageNames, path: Path) -> Match:
             numbers = [as_id(value) for value in values]
             first = min(number for number in numbers if number is not None)
             return Match([names.order[number - first] for number in numbers if number is not None], None)
+    if partly := _partly_named(rows, names):
+        raise BenchError(
+            f"{path}: --by-position would ignore {_described(partly)} ({_examples(rows, partly)}), which names images",
+            f"leave --by-position out, and add --id-field {shortened(partly)}",
+        )
     other = _other_ids(rows)
     if other is not None:
         raise BenchError(
@@ -313,6 +318,15 @@ def _other_ids(rows: Sequence[Row]) -> str | None:
     for field in (*ID_FIELDS, *_ROW_FIELDS):
         values = [row.get(field) for row in rows]
         if field != "id" and None not in values and not _counts_rows(values):
+            return field
+    return None
+
+
+def _partly_named(rows: Sequence[Row], names: ImageNames) -> str | None:
+    """A field of file names, more than half of which are of the images; the others name none, or one again."""
+    for field in _fields(rows):
+        values = [row.get(field) for row in rows]
+        if not _are_numbers(values) and 2 * _count([names.of_name(value) for value in values]) > len(rows):
             return field
     return None
 
@@ -337,6 +351,10 @@ def _nothing_names(rows: Sequence[Row], names: ImageNames, path: Path) -> BenchE
     said = f"its fields are {', '.join(fields)}" if fields else "its captions name no image"
     expected = names.examples()
     why = f"{path}: nothing names the {len(names.order):,} images of the references ({expected}): {said}"
+    if partly := _partly_named(rows, names):
+        return BenchError(
+            f"{why}; {_described(partly)} names some of them", f"if it names the image: --id-field {shortened(partly)}"
+        )
     if len(rows) == len(names.order) and _other_ids(rows) is None:
         return BenchError(why, "where the captions are in the order of the references, add --by-position")
     return BenchError(

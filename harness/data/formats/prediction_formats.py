@@ -3,6 +3,7 @@
 A form is added by a line of `PREDICTION_FORMATS` and an example in `tests/harness/data/formats/prediction_examples.py`.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,7 +95,7 @@ def _read_lmms_eval(content: Content, caption_field: str | None) -> list[Entry]:
         raise BenchError(f'{content.path} has no samples with "doc" and "resps": it is {describe(content)}', FORMS)
     for sample in samples:
         document = scalars(sample["doc"], without=None)
-        if not document.keys() & set(ID_FIELDS) and "doc_id" in sample:
+        if not document.keys() & (set(ID_FIELDS) - {"id"}) and "doc_id" in sample:  # an "id" may be of the question
             document = {**document, "doc_id": sample["doc_id"]}
         fields = [caption_field] if caption_field else ["filtered_resps", "resps"]
         entries.append(Entry(document, next((sample[field] for field in fields if field in sample), None)))
@@ -150,6 +151,7 @@ def _sniff_results(content: Content) -> str:
 
 def _read_results(content: Content, caption_field: str | None) -> list[Entry]:
     path = content.path
+    _refuse_several_lists(content)
     listed = _listed(content) if content.top else content.value
     if not isinstance(listed, list) or not listed or all(isinstance(one, int | float | None) for one in listed):
         description = "an empty list" if listed == [] else describe(content)
@@ -186,9 +188,45 @@ def _listed(content: Content) -> list[Any] | None:
     for name in _LISTS:
         if isinstance(content.top.get(name), list):
             listed: list[Any] = content.top[name]
-            return listed
+            return _with_file_names(listed, content.top.get("images"))
     is_entry = any(name in content.top for name in ID_FIELDS) and any(name in content.top for name in CAPTION_FIELDS)
     return [content.top] if is_entry else None
+
+
+def _with_file_names(entries: list[Any], images: Any) -> list[Any]:
+    """Entries of COCO's form, each with the file of its image: the ids may be of this file alone."""
+    files = {
+        image["id"]: image["file_name"]
+        for image in (images if isinstance(images, list) else [])
+        if isinstance(image, dict)
+        and isinstance(image.get("id"), str | int)
+        and isinstance(image.get("file_name"), str)
+    }
+    return [
+        {"file_name": files[entry["image_id"]], **entry}
+        if isinstance(entry, dict) and isinstance(entry.get("image_id"), str | int) and entry["image_id"] in files
+        else entry
+        for entry in entries
+    ]
+
+
+def _refuse_several_lists(content: Content) -> None:
+    """BenchError where an object has two lists of captions, or one of captions beside one of their images."""
+    known = [name for name in _LISTS if isinstance(content.top.get(name), list)]
+    if len(known) > 1:
+        raise BenchError(
+            f"{content.path} has several lists that may hold the captions: {', '.join(known)}",
+            "give a file with one of them",
+        )
+    columns = [name for name, value in content.top.items() if isinstance(value, list) and len(value) > 1]
+    lengths = {len(content.top[name]) for name in columns}
+    is_texts = [all(isinstance(one, str) for one in content.top[name]) for name in columns]
+    named = [name for name in columns if name in (*CAPTION_FIELDS, *_LISTS)]
+    if len(columns) > 1 and len(lengths) == 1 and any(is_texts) and named:
+        raise BenchError(
+            f"{content.path} holds lists side by side: {', '.join(columns)}",
+            f"give an object for each caption: {FORMS.removeprefix('give ')}",
+        )
 
 
 def _read_table(content: Content, caption_field: str | None) -> list[Entry]:
@@ -196,19 +234,22 @@ def _read_table(content: Content, caption_field: str | None) -> list[Entry]:
     if content.is_json:
         raise BenchError(f"{content.path} is no table: it is {describe(content)}", FORMS)
     path, table = content.path, content.table or parse_table(content.text, content.path)
-    if _caption_field(dict.fromkeys(table.headings), caption_field, path) is None:
+    headings = [name or "index" for name in table.headings]  # the numbers of rows that pandas writes have no heading
+    if twice := [name for name, times in Counter(headings).items() if times > 1]:
+        raise BenchError(f"{path} has several columns {', '.join(twice)}", "give each column a heading of its own")
+    if _caption_field(dict.fromkeys(headings), caption_field, path) is None:
         raise BenchError(
-            f"{path} has no column of captions: its headings are {', '.join(table.headings)[:200] or 'none'}",
+            f"{path} has no column of captions: its headings are {', '.join(headings)[:200] or 'none'}",
             f"choose one of them with --caption-field, or call the column {CAPTION_FIELDS[0]!r} in its first line",
         )
     entries = []
     for row in table.rows:
-        if len(row.cells) != len(table.headings):
+        if len(row.cells) != len(headings):
             raise BenchError(
-                f"{path}, line {row.line}: {len(row.cells)} cells under {len(table.headings)} headings",
+                f"{path}, line {row.line}: {len(row.cells)} cells under {len(headings)} headings",
                 "quote cells that hold the delimiter",
             )
-        fields = dict(zip(table.headings, row.cells, strict=True))
+        fields = dict(zip(headings, row.cells, strict=True))
         column = _caption_field(fields, caption_field, path) or ""
         entries.append(
             Entry({name: cell for name, cell in fields.items() if name != column and cell.strip()}, fields[column])
@@ -233,7 +274,9 @@ def _entry(entry: Any, caption_field: str | None, path: Path) -> Entry:
     if name is None and len(entry) == 1 and not entry.keys() & set(ID_FIELDS):
         [(key, value)] = entry.items()
         return Entry({KEY: key}, value)
-    return Entry(scalars(entry, without=name), None if name is None else entry[name])
+    metadata = entry.get("metadata")  # of LLaVA's answers
+    fields = scalars(metadata, without=None) if isinstance(metadata, dict) else {}
+    return Entry({**fields, **scalars(entry, without=name)}, None if name is None else entry[name])
 
 
 def _caption_field(entry: Mapping[str, Any], chosen: str | None, path: Path) -> str | None:
@@ -241,14 +284,21 @@ def _caption_field(entry: Mapping[str, Any], chosen: str | None, path: Path) -> 
     if chosen is not None:
         return chosen if chosen in entry else None
     names = [name for name in CAPTION_FIELDS if name in entry]
-    single = [name for name in names if isinstance(entry[name], str) and not caption_list(entry[name])]
-    _refuse_different_texts(entry, single, path)
+    if len(names) > 1:
+        names = [name for name in names if not _is_references(name, entry[name])] or names
+    _refuse_different_texts(entry, names, path)
     return names[0] if names else None
+
+
+def _is_references(name: str, value: Any) -> bool:
+    """Whether a field holds what several people wrote of an image: a list, or a cell with one."""
+    texts = caption_list(value) if isinstance(value, str) else value
+    return name in _OF_PEOPLE and isinstance(texts, list) and (len(texts) > 1 or name in ("captions", "answer"))
 
 
 def _refuse_different_texts(entry: Mapping[str, Any], names: Sequence[str], path: Path) -> None:
     """BenchError where several of these fields of an entry hold different texts: the user chooses."""
-    texts = {name: entry[name].strip() for name in names}
+    texts = {name: (text_of(entry[name]) or str(entry[name] or "")).strip() for name in names}
     if len(set(texts.values())) > 1:
         fields = ", ".join(f"{name} ({shortened(text, 40)})" for name, text in texts.items())
         likeliest = next((name for name in texts if name not in _OF_PEOPLE), next(iter(texts)))

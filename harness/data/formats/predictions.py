@@ -4,6 +4,7 @@
 which several fields hold different texts is refused; `--caption-field NAME` chooses.
 """
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -77,6 +78,7 @@ def predictions_of(
 
 def _predictions(entries: Sequence[Entry], names: ImageNames, path: Path, options: MatchOptions) -> Predictions:
     """The captions of entries whose image is known, and what is wrong with the others."""
+    _refuse_names_in_captions(entries, names, path)
     match = match_rows([entry.fields for entry in entries], names, path, options)
     problems: dict[str, list[str]] = {}
     captions: dict[int, str] = {}
@@ -98,6 +100,18 @@ def _predictions(entries: Sequence[Entry], names: ImageNames, path: Path, option
             captions[image_id] = caption
     problems = {problem: list(dict.fromkeys(images)) for problem, images in problems.items()}
     return Predictions(captions, problems, match.field, match.are_files)
+
+
+def _refuse_names_in_captions(entries: Sequence[Entry], names: ImageNames, path: Path) -> None:
+    """BenchError where captions without fields begin with their images' names: these would be scored as words."""
+    starts = [re.match(r"([^\t,:;|#]+)[\t,:;|#]", str(entry.caption)) for entry in entries if not entry.fields]
+    texts = [start[1] for start in starts if start]
+    known = {image_id for text in texts for image_id in (names.of_name(text), names.of_number(text))} - {None}
+    if len(known) > 1 and 2 * len(known) > len(entries):
+        raise BenchError(
+            f"{path}: its lines begin with names of images, such as {shortened(str(entries[0].caption), 40)}",
+            f"give a table with a line of column names, such as image,caption; or {FORMS.removeprefix('give ')}",
+        )
 
 
 def read_caption_sets(

@@ -186,3 +186,94 @@ def test_it_is_told_whether_files_or_numbers_match(are_files: bool, tmp_path: Pa
     )
     found = read_predictions(path, files, files)
     assert (found.are_files, found.id_field) == (are_files, "image")
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        {"caption": ["a reference"], "prediction": "a dog"},
+        {"caption": "a reference", "prediction": ["a dog"]},
+        {"caption": "a reference", "prediction": {"caption": "a dog"}},
+        {"caption": "a reference", "output": ["a dog", "one dog"]},
+    ],
+)
+def test_a_reference_is_never_taken_for_the_caption_beside_it(beside: dict[str, object], tmp_path: Path) -> None:
+    path = tmp_path / "captions.json"
+    path.write_text(json.dumps([{"image_id": image, **beside} for image in (1, 2)]))
+    with pytest.raises(BenchError) as refused:
+        read_predictions(path, [1, 2])
+    assert f"--caption-field {list(beside)[1]}" in (refused.value.hint or "")
+
+
+def test_several_references_leave_the_caption_beside_them(tmp_path: Path) -> None:
+    path = tmp_path / "captions.csv"
+    path.write_text("image_id,caption,prediction\n" + "".join(f"{i},\"['a', 'b']\",of {i}\n" for i in (1, 2)))
+    assert read_predictions(path, [2, 1]).captions == {1: "of 1", 2: "of 2"}
+
+
+def test_ids_of_a_file_of_coco_are_those_of_its_images(tmp_path: Path) -> None:
+    path = tmp_path / "captions.json"
+    images = [{"id": 1, "file_name": "b.jpg"}, {"id": 2, "file_name": "a.jpg"}]
+    captions = [{"image_id": 1, "caption": "of b"}, {"image_id": 2, "caption": "of a"}]
+    path.write_text(json.dumps({"images": images, "annotations": captions}))
+    assert read_predictions(path, [1, 2], {1: "a.jpg", 2: "b.jpg"}).captions == {1: "of a", 2: "of b"}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"annotations": [{"image_id": 1, "caption": "a"}], "predictions": [{"image_id": 1, "caption": "b"}]},
+        {"image_ids": [2, 1], "captions": ["of 2", "of 1"]},
+        {"image_id": [2, 1], "caption": ["of 2", "of 1"]},
+    ],
+)
+def test_lists_side_by_side_are_refused(content: object, tmp_path: Path) -> None:
+    path = tmp_path / "captions.json"
+    path.write_text(json.dumps(content))
+    with pytest.raises(BenchError, match="list"):
+        read_predictions(path, [1, 2], options=MatchOptions(by_position=True))
+
+
+@pytest.mark.parametrize("line", ["{name}\t{text}", "{name}.jpg,{text}", "{name}.jpg#0 {text}", "{name}: {text}"])
+def test_names_that_lines_begin_with_are_not_ignored(line: str, tmp_path: Path) -> None:
+    path = tmp_path / "captions.txt"
+    path.write_text("\n".join(line.format(name=name, text=f"of {name}") for name in (7, 3, 5)))
+    files = {image: f"{image}.jpg" for image in (3, 5, 7)}
+    for by_position in (False, True):
+        with pytest.raises(BenchError, match="begin with names of images"):
+            read_predictions(path, files, files, options=MatchOptions(by_position=by_position))
+
+
+def test_a_field_that_names_most_images_is_not_ignored(tmp_path: Path) -> None:
+    path = tmp_path / "captions.json"
+    path.write_text(json.dumps([{"photo": name, "caption": f"of {name}"} for name in ("c.jpg", "b.jpg", "x.jpg")]))
+    files = {1: "a.jpg", 2: "b.jpg", 3: "c.jpg"}
+    for by_position in (False, True):
+        with pytest.raises(BenchError) as refused:
+            read_predictions(path, files, files, options=MatchOptions(by_position=by_position))
+        assert "--id-field photo" in (refused.value.hint or "")
+    found = read_predictions(path, files, files, options=MatchOptions(id_field="photo"))
+    assert found.captions == {3: "of c.jpg", 2: "of b.jpg"}
+
+
+def test_the_number_of_a_sample_counts_beside_the_id_of_its_question(tmp_path: Path) -> None:
+    path = tmp_path / "samples.jsonl"
+    samples = [{"doc_id": row, "doc": {"id": 900 + row}, "filtered_resps": [f"row {row}"]} for row in (2, 0, 1)]
+    path.write_text("\n".join(map(json.dumps, samples)))
+    found = read_predictions(path, [7, 3, 5], options=MatchOptions(by_position=True))
+    assert found.captions == {7: "row 0", 3: "row 1", 5: "row 2"}
+
+
+def test_the_numbers_of_rows_that_pandas_writes_are_no_ids(tmp_path: Path) -> None:
+    path = tmp_path / "captions.csv"
+    path.write_text(",caption\n0,a dog\n1,a cat\n")
+    with pytest.raises(BenchError, match="nothing names"):
+        read_predictions(path, [1, 0])
+    assert read_predictions(path, [1, 0], options=MatchOptions(by_position=True)).captions == {1: "a dog", 0: "a cat"}
+
+
+def test_a_column_that_is_there_twice_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "captions.csv"
+    path.write_text("image_id,caption,caption\n1,a dog,one dog\n")
+    with pytest.raises(BenchError, match="several columns caption"):
+        read_predictions(path, [1])
