@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from harness.config.evaluation import TokenizerName
-from harness.data.formats.look import odd_captions, refuse_unspaced, without_shared_words
+from harness.data.formats.look import copied_references, odd_captions, refuse_unspaced, without_shared_words
 from harness.data.formats.predictions import POSITIONS, Predictions, check_predictions
 from harness.data.formats.references import References
 from harness.metrics.evaluator import Evaluator, Report, with_intervals
@@ -44,6 +44,8 @@ def match_captions(
     """
     chosen, captions, left_out = check_predictions(predictions, references, allow_subset=allow_subset)
     positions = [POSITIONS] if predictions.by_position else []
+    doubts = odd_captions(captions)
+    doubts += [copied_references(captions, chosen), without_shared_words(captions, chosen, tokenizer)]
     return MatchedCaptions(
         chosen,
         captions,
@@ -53,7 +55,7 @@ def match_captions(
         predictions.by_position,
         _matched_by(predictions, references),
         (*references.notes, *positions, *(f"left out: {note}" for note in left_out)),
-        tuple(filter(None, (*odd_captions(captions), without_shared_words(captions, chosen, tokenizer)))),
+        tuple(filter(None, doubts)),
     )
 
 

@@ -26,6 +26,8 @@ _MOST_UNSPACED: Final = 0.5
 """Of the captions; a few may hold one foreign word."""
 _LONG_WORD: Final = 6
 """Letters of such a script without a space, which no word of it has."""
+_NEARLY_ALL: Final = 0.9
+"""Of the captions of a system, which hardly ever writes what a person wrote of the same image."""
 
 Checks = dict[str, Callable[[str], bool]]
 
@@ -82,6 +84,18 @@ def without_shared_words(
         f"{len(alone):,} of {len(captions):,} captions share no word with a reference of their image, such as "
         f"{shortened(captions[example], _SHOWN)!r} beside {shortened(references[example][0], _SHOWN)!r} "
         f"(image {example})"
+    )
+
+
+def copied_references(captions: Mapping[int, str], references: Mapping[int, Sequence[str]]) -> str:
+    """A sentence where nearly all captions are word for word a reference of their image; "" elsewhere."""
+    copies = [image_id for image_id, text in captions.items() if text in references.get(image_id, ())]
+    if len(copies) < 2 or len(copies) < _NEARLY_ALL * len(captions):
+        return ""
+    example = shortened(captions[copies[0]], _SHOWN)
+    return (
+        f"{len(copies):,} of {len(captions):,} captions are word for word a reference of their image, such as "
+        f"{example!r}: --caption-field names another field"
     )
 
 

@@ -5,7 +5,14 @@ import re
 import pytest
 
 from harness.config.load import load_preset
-from harness.data.formats.look import cut_references, odd_captions, refuse_unspaced, unspaced, without_shared_words
+from harness.data.formats.look import (
+    copied_references,
+    cut_references,
+    odd_captions,
+    refuse_unspaced,
+    unspaced,
+    without_shared_words,
+)
 from harness.utils.errors import BenchError
 
 PLAIN = {1: "a dog on a street", 2: "a sign that reads STOP [sic]", 3: "a score of 3-2", 4: "i <3 dogs"}
@@ -32,6 +39,13 @@ def test_odd_texts_are_counted_with_an_example(odd: str) -> None:
     [sentence] = odd_captions(PLAIN | {9: odd})
     assert "1 of 5 captions" in sentence
     assert odd[:20] in sentence
+
+
+def test_captions_that_are_references_are_told() -> None:
+    references = {image: (f"of {image}", "one dog") for image in range(10)}
+    captions = {image: f"of {image}" for image in range(10)}
+    assert "10 of 10 captions are word for word a reference" in copied_references(captions, references)
+    assert not copied_references(captions | {1: "new", 2: "new"}, references)
 
 
 def test_captions_of_other_images_share_no_word_with_references() -> None:
