@@ -18,6 +18,9 @@ SPLIT_NAMES: Final = {
 """What data sets call their splits, and the name here."""
 
 
+REJECTED: Final = "left out: {} captions that are marked is_rejected or is_precanned, as VizWiz's API does"
+
+
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
     """What a user says of a file.
@@ -25,12 +28,15 @@ class ReadOptions:
     Attributes:
         image_field: the column or key that names the images.
         caption_field: the column or key of the captions.
-        caption_option: the option that `caption_field` is typed with, for the messages that ask for it.
+        caption_option, image_option, format_option: what these and the format are typed with, for messages that ask for
+            them; "" where there is no such option.
     """
 
     image_field: str | None = None
     caption_field: str | None = None
     caption_option: str = "--caption-column"
+    image_option: str = "--file-column"
+    format_option: str = "--format"
 
 
 @dataclass(slots=True)

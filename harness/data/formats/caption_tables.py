@@ -21,7 +21,8 @@ CAPTION_FIELDS: Final = (
     *("caption", "captions", "text", "comment", "sentence", "sentences", "raw", "report", "description"),
     *("references", "reference_strs"),
 )
-NUMBERED_CAPTION: Final = re.compile(r"(?:caption|comment|sentence|raw|description)_?\d+")
+NUMBERED_CAPTION: Final = re.compile(r"(caption|comment|sentence|raw|description|text|reference|ref)[_. ]?\d+")
+"""Columns of a caption each: caption_0, caption1, and caption.1, as pandas calls the second of two."""
 METADATA: Final = ("metadata.jsonl", "metadata.csv")
 """What the hub calls the table of an imagefolder."""
 _KAGGLE: Final = ["image", "caption"]
@@ -63,7 +64,7 @@ def read_caption_table(content: Content, options: ReadOptions) -> Annotations:
 
 def add_table(annotations: Annotations, table: TextTable, options: ReadOptions, folder: str = "") -> None:
     """Add the images of a table, whose pictures are below `folder`, which may be called as a split is."""
-    file_at = _image_column(table, options.image_field)
+    file_at = _image_column(table, options)
     captions_at = _caption_columns(table, options)
     headings = [name.lower() for name in table.headings]
     id_at = next((headings.index(name) for name in ID_FIELDS if name in headings), file_at)
@@ -93,30 +94,40 @@ def add_table(annotations: Annotations, table: TextTable, options: ReadOptions, 
             annotations.set_split(image, of_folder, where)
 
 
-def _image_column(table: TextTable, chosen: str | None) -> int:
+def _image_column(table: TextTable, options: ReadOptions) -> int:
     headings = [name.lower() for name in table.headings]
-    wanted = IMAGE_FIELDS if chosen is None else (chosen.lower(),)
+    wanted = IMAGE_FIELDS if options.image_field is None else (options.image_field.lower(),)
     if known := [name for name in wanted if name in headings]:
         return headings.index(known[0])
-    raise _no_column(table, "the pictures' files", "--file-column")
+    raise _no_column(table, "the pictures' files", options.image_option)
 
 
 def _caption_columns(table: TextTable, options: ReadOptions) -> list[int]:
-    """The columns of captions: the chosen one, numbered ones, or the one with a known name."""
+    """The columns of captions: the chosen ones, numbered ones, or those with a known name."""
     headings = [name.lower() for name in table.headings]
+    rows = [row.cells for row in table.rows if len(row.cells) == len(headings)]
     if options.caption_field is not None:
-        if options.caption_field.lower() in headings:
-            return [headings.index(options.caption_field.lower())]
+        if chosen := [column for column, name in enumerate(headings) if name == options.caption_field.lower()]:
+            return chosen
         raise _no_column(table, "captions", options.caption_option)
-    if numbered := [column for column, name in enumerate(headings) if NUMBERED_CAPTION.fullmatch(name)]:
-        return numbered
+    if numbered := _numbered_columns(headings):
+        names = {match[1] for column in numbered if (match := NUMBERED_CAPTION.fullmatch(headings[column]))}
+        first = [column for column, name in enumerate(headings) if name in names]
+        adds = any(cells[column] not in [cells[other] for other in numbered] for cells in rows for column in first)
+        return [*first, *numbered] if adds else numbered
     known = [headings.index(name) for name in CAPTION_FIELDS if name in headings]
     if not known:
         raise _no_column(table, "captions", options.caption_option)
-    rows = [row.cells for row in table.rows if len(row.cells) == len(headings)]
     if differing := [column for column in known[1:] if any(cells[column] != cells[known[0]] for cells in rows)]:
         raise which_captions(table.path, [table.headings[column] for column in (known[0], *differing)], options)
-    return known[:1]
+    return [column for column, name in enumerate(headings) if name == headings[known[0]]]
+
+
+def _numbered_columns(headings: Sequence[str]) -> list[int]:
+    """The columns of a caption each; those called text_1 only where nothing else is one."""
+    matches = {column: match for column, name in enumerate(headings) if (match := NUMBERED_CAPTION.fullmatch(name))}
+    names = {match[1] for match in matches.values()} | {name for name in CAPTION_FIELDS if name in headings}
+    return [column for column, match in matches.items() if match[1] != "text" or names == {"text"}]
 
 
 def which_captions(path: Path, names: Sequence[str], options: ReadOptions) -> BenchError:
@@ -128,14 +139,29 @@ def which_captions(path: Path, names: Sequence[str], options: ReadOptions) -> Be
 
 
 def _no_column(table: TextTable, what: str, option: str) -> BenchError:
-    headings = ", ".join(shortened(name, 40) for name in table.headings) or "nothing"
-    if any(" " in name or "://" in name for name in table.headings):
+    names = table.headings
+    headings = ", ".join(shortened(name, 40) for name in names) or "nothing"
+    if any(" " in name or "://" in name for name in names):
+        line = "a line such as image,caption, with a name for each column"
+        if len(names) == 2:
+            line = f"printf '{table.delimiter.join(_names_of_two(names))}\\n' | cat - {table.path.name} > "
+            line += f"named{table.path.suffix}"
         return BenchError(
             f"{table.path} has no line of column names: its first line is {headings}",
-            f"put one before it: printf 'caption\\tfile\\n' | cat - {table.path.name} > named{table.path.suffix}",
+            f"put one before it: {line}".replace("\t", "\\t"),
         )
-    example = next((name for name in table.headings if name), "NAME")
+    if not option:
+        return BenchError(
+            f"{table.path} has no column of {what}: its first line names {headings}",
+            f"call the column {FILE_FIELDS[0]} or {ID_FIELDS[0]} in the first line",
+        )
+    others = [name for name in names if name and name.lower() not in (*IMAGE_FIELDS, *CAPTION_FIELDS, "split")]
     return BenchError(
         f"{table.path} has no column of {what}: its first line names {headings}",
-        f"name the column, for example: {option} {shortened(example, 40)}",
+        f"name the column, for example: {option} {shortened(others[0] if others else 'NAME', 40)}",
     )
+
+
+def _names_of_two(cells: Sequence[str]) -> tuple[str, str]:
+    """Names for two columns without any: a file or an address has no spaces."""
+    return ("file", "caption") if " " not in cells[0] else ("caption", "file")

@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from harness.data.dataset import told_size
-from harness.data.formats.annotations import SPLIT_NAMES, Annotations, ReadOptions
+from harness.data.formats.annotations import REJECTED, SPLIT_NAMES, Annotations, ReadOptions
 from harness.data.formats.caption_tables import (
     CAPTION_FIELDS,
     FILE_FIELDS,
     ID_FIELDS,
     IMAGE_FIELDS,
     METADATA,
+    NUMBERED_CAPTION,
     which_captions,
 )
 from harness.data.formats.content import Content
@@ -73,6 +74,8 @@ def read_reports(content: Content, options: ReadOptions) -> Annotations:
             file = _first_picture(given)
             name = entry.get(_first_of(entry, (*ID_FIELDS, "id")), file)
             texts = captions_of(entry.get(caption_field))
+            if file is None and _first_of(entry, ID_FIELDS):
+                file = ""
             if file is None or not isinstance(name, str | int) or isinstance(name, bool):
                 annotations.complain("entries without a picture", where)
                 continue
@@ -122,7 +125,7 @@ def sniff_by_image(content: Content) -> str:
     """An object whose keys are images, and whose values are captions."""
     if not content.top or sniff_reports(content) or content.path.name in METADATA:
         return ""
-    if content.top.keys() & {"images", "annotations", "data"}:
+    if content.top.keys() & {"images", "annotations", "data"} or _rows(content):
         return ""
     values = list(content.top.values())
     return "its keys are images, its values captions" if all(captions_of(value) for value in values) else ""
@@ -135,7 +138,10 @@ def read_by_image(content: Content, options: ReadOptions) -> Annotations:  # noq
         texts = captions_of(value)
         if not texts:
             annotations.complain("images without a text as caption", shortened(name, 40))
-        annotations.image(name).captions += texts
+        image = annotations.image(name)
+        image.captions += texts
+        if isinstance(value, dict) and value.get("split") not in (None, ""):
+            annotations.set_split(image, value["split"], shortened(name, 40))
     return annotations
 
 
@@ -143,8 +149,18 @@ def sniff_list(content: Content) -> str:
     """Objects with an image and a caption or several."""
     if sniff_llava(content) or sniff_narratives(content) or content.path.name in METADATA:
         return ""
-    image, caption = _first_of(content.first, IMAGE_FIELDS), _first_of(content.first, CAPTION_FIELDS)
+    first = content.first or (_rows(content) or [{}])[0]
+    image, caption = _first_of(first, IMAGE_FIELDS), _first_of(first, CAPTION_FIELDS)
     return f"its objects have {image} and {caption}" if image and caption else ""
+
+
+def _rows(content: Content) -> list[dict[str, Any]]:
+    """The objects of an object whose keys count them, as pandas writes it by index; none where the keys are images."""
+    values = list(content.top.values())
+    fields = (*ID_FIELDS, *FILE_FIELDS)
+    if not values or not all(isinstance(value, dict) and _first_of(value, fields) for value in values):
+        return []
+    return values if all(_first_of(value, CAPTION_FIELDS) for value in values) else []
 
 
 def read_list(content: Content, options: ReadOptions) -> Annotations:
@@ -154,9 +170,14 @@ def read_list(content: Content, options: ReadOptions) -> Annotations:
         BenchError: no object has a field of captions, or several hold different ones.
     """
     annotations = Annotations(content.path)
-    caption_field = caption_field_of(content.path, content.entries, options)
-    for number, entry in enumerate(content.entries):
+    entries = content.entries or _rows(content)
+    caption_field = caption_field_of(content.path, entries, options)
+    rejected = 0
+    for number, entry in enumerate(entries):
         where = f"entry {number}"
+        if entry.get("is_rejected") is True or entry.get("is_precanned") is True:
+            rejected += 1
+            continue
         file = _first_picture(entry.get(options.image_field or _first_of(entry, FILE_FIELDS))) or ""
         name = entry.get(options.image_field or _first_of(entry, (*ID_FIELDS, *FILE_FIELDS, "id")))
         texts = captions_of(entry.get(caption_field))
@@ -168,6 +189,8 @@ def read_list(content: Content, options: ReadOptions) -> Annotations:
         image.size = image.size or told_size(entry)
         if entry.get("split") not in (None, ""):
             annotations.set_split(image, entry["split"], where)
+    if rejected:
+        annotations.notes.append(REJECTED.format(rejected))
     return annotations
 
 
@@ -195,6 +218,12 @@ def caption_field_of(path: Path, entries: Sequence[Mapping[str, Any]], options: 
             f"choose one of: {', '.join(keys)[:200]}",
         )
     known = [name for name in CAPTION_FIELDS if name in keys]
+    if numbered := [key for key in keys if NUMBERED_CAPTION.fullmatch(key.lower())]:
+        fields = [*known, *numbered]
+        raise BenchError(
+            f"{path} has its captions in several fields: {', '.join(fields)[:200]}",
+            f'write them as a list, "captions": [...]; or choose one: {options.caption_option} {fields[0]}',
+        )
     if not known:
         raise BenchError(
             f"{path} has no captions: the keys of its objects are {', '.join(keys)[:200] or 'none'}",

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from harness.data.dataset import told_size
-from harness.data.formats.annotations import AnnotatedImage, Annotations, ReadOptions
+from harness.data.formats.annotations import REJECTED, AnnotatedImage, Annotations, ReadOptions
 from harness.data.formats.content import Content
 from harness.data.formats.ids import WHOLE_NUMBER, is_image_id, whole_number
 from harness.utils.errors import BenchError
@@ -77,8 +77,7 @@ def read_coco(content: Content, options: ReadOptions) -> Annotations:
         else:
             image.captions.append(text)
     if rejected:
-        marked = f"{rejected} captions that are marked is_rejected or is_precanned, as VizWiz's API does"
-        annotations.notes.append(f"left out: {marked}")
+        annotations.notes.append(REJECTED.format(rejected))
     return annotations
 
 

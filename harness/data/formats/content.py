@@ -22,6 +22,15 @@ _ARCHIVES: Final = (
     (b"PAR1", 0, "a parquet file"),
     (b"PK\x03\x04", 0, _ZIP),
     (b"ustar", 257, _TAR),
+    (b"\x80", 0, "a pickle of Python"),
+    (b"\x93NUMPY", 0, "an array of numpy"),
+    (b"\x89HDF", 0, "an HDF5 file"),
+    (b"\xd0\xcf\x11\xe0", 0, "a spreadsheet of old Excel"),
+    (b"1AY&SY", 4, "compressed by bzip2"),
+    (b"\xfd7zXZ", 0, "compressed by xz"),
+    (b"(\xb5/\xfd", 0, "compressed by zstd"),
+    (b"7z\xbc\xaf", 0, "a 7z archive"),
+    (b"Rar!", 0, "a RAR archive"),
 )
 _ARCHIVE_ENDINGS: Final = (".tar", ".zip", ".xlsx", ".ods")
 

@@ -43,7 +43,8 @@ def read_imagefolder(content: Content, options: ReadOptions) -> Annotations:
     """
     folder = _folder(content) or content.path
     annotations = Annotations(content.path)
-    for file in metadata_files(folder):
+    files = [content.path] if content.path.name in METADATA and not content.is_folder else metadata_files(folder)
+    for file in files:
         below = file.parent.relative_to(folder).as_posix()
         inside = "" if below == "." else f"{below}/"
         if file.suffix == ".csv":

@@ -32,7 +32,7 @@ def read_karpathy_json(content: Content, options: ReadOptions) -> Annotations:  
             image_id,
             file=str(PurePosixPath(folder if isinstance(folder, str) else "", name)) if isinstance(name, str) else "",
             captions=[sentence["raw"] for sentence in sentences_of(entry)],
-            split=SPLIT_NAMES.get(split, split) if isinstance(split, str) else str(split),
+            split=None if split is None else SPLIT_NAMES.get(str(split), str(split)),
             domain=domain,
             size=told_size(entry),
         )
@@ -55,6 +55,8 @@ def sentences_of(image: Mapping[str, Any]) -> list[dict[str, Any]]:
     sentences = image.get("sentences")
     with_text = []
     for sentence in sentences if isinstance(sentences, list) else []:
+        if isinstance(sentence, str):
+            with_text.append({"raw": sentence})
         if not isinstance(sentence, dict):
             continue
         tokens = sentence.get("tokens")

@@ -252,6 +252,8 @@ def _read_rows(annotations: Annotations, parts: Sequence[_Part], columns: _Colum
                 split = SPLIT_NAMES.get(told.strip().lower(), told)
             path = _path_of(values, columns)
             name = values[columns.id] if columns.id is not None else None
+            if isinstance(name, float):
+                name = int(name) if name.is_integer() else None
             rows.append(_Row(where, part.split or "row", number, split, path, name, first))
     if differing:
         names = [name for name in columns.captions if name in differing]
@@ -309,13 +311,22 @@ def _find_columns(path: Path, options: ReadOptions) -> _Columns:
     if pictures is None and file is None and id_column is None:
         raise BenchError(
             f"{path} has no column of pictures: its columns are {shown}",
-            "name the one with texts or with objects of bytes and path: --file-column NAME",
+            f"name the one with texts or with objects of bytes and path: {options.image_option} NAME"
+            if options.image_option
+            else f"call it {FILE_FIELDS[0]} or {ID_FIELDS[0]}",
         )
     if options.caption_field is not None:
         chosen = first_of([options.caption_field.lower()], "text", "texts")
         captions = [] if chosen is None else [chosen]
     else:
-        captions = [name for name in kinds if NUMBERED_CAPTION.fullmatch(name.lower()) and kinds[name] == "text"]
+        texts = {name.lower(): name for name in kinds if kinds[name] == "text"}
+        matches = [match for name in texts if (match := NUMBERED_CAPTION.fullmatch(name))]
+        captions = [texts[name] for name in texts if name in {match[0] for match in matches}]
+        if unnumbered := [texts[name] for name in texts if name in {match[1] for match in matches}]:
+            raise BenchError(
+                f"{path} has captions in {', '.join(unnumbered + captions)}, of which one has no number",
+                f"call it {unnumbered[0]}_0, or choose one column: {options.caption_option} {unnumbered[0]}",
+            )
         if not captions:
             known = [first_of([name], "text", "texts") for name in CAPTION_FIELDS]
             captions = [name for name in known if name is not None]
@@ -333,9 +344,9 @@ def _kind(data_type: Any) -> str:
 
     if types.is_dictionary(data_type):
         data_type = data_type.value_type
-    if types.is_string(data_type) or types.is_large_string(data_type):
+    if types.is_string(data_type) or types.is_large_string(data_type) or types.is_string_view(data_type):
         return "text"
-    if types.is_integer(data_type):
+    if types.is_integer(data_type) or types.is_floating(data_type):  # pandas writes numbers beside blanks as 391.0
         return "number"
     if types.is_list(data_type) or types.is_large_list(data_type) or types.is_fixed_size_list(data_type):
         return "texts" if _kind(data_type.value_type) in ("text", "texts") else ""

@@ -61,7 +61,12 @@ def read_references(
         BenchError: the file cannot be read, is in no known format, has a fault, or `split` or `caption_field` is given
             for a file without such.
     """
-    options = ReadOptions(caption_field=caption_field, caption_option="--reference-field")
+    options = ReadOptions(
+        caption_field=caption_field,
+        caption_option="--reference-field",
+        image_option="",
+        format_option="--reference-format",
+    )
     return references_from(read_annotations(path, options, format_name), split)
 
 
@@ -118,7 +123,7 @@ def _of_split(annotations: Annotations, split: str | None) -> list[AnnotatedImag
                 "leave --split out: all of its images are read",
             )
         return images
-    wanted = _SPLIT if split is None else SPLIT_NAMES.get(split, split)
+    wanted = _SPLIT if split is None else SPLIT_NAMES.get(split.lower(), split)
     if chosen := [image for image in images if image.split == wanted]:
         return chosen
     splits = ", ".join(sorted({str(image.split) for image in images}))

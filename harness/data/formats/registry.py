@@ -202,7 +202,7 @@ ANNOTATION_FORMATS: Final = (
 )
 
 
-def find_format(content: Content, name: str | None = None) -> Format:
+def find_format(content: Content, name: str | None = None, option: str = "--format") -> Format:
     """The format of some content, or the one that a user names.
 
     A table and a list whose columns or keys nobody could know are read as such: their readers say what is missing.
@@ -220,7 +220,7 @@ def find_format(content: Content, name: str | None = None) -> Format:
         return by_name[next(iter(reasons))]
     if reasons:
         candidates = " and ".join(f"{name} ({reason})" for name, reason in reasons.items())
-        raise BenchError(f"{content.path} could be {candidates}", f"say which it is: --format {next(iter(reasons))}")
+        raise BenchError(f"{content.path} could be {candidates}", f"say which it is: {option} {' or '.join(reasons)}")
     if content.table is not None:
         return by_name["table"]
     if content.entries:
@@ -244,8 +244,8 @@ def read_annotations(path: Path, options: ReadOptions | None = None, format_name
     Raises:
         BenchError: the file cannot be read, is in no known format, or a field is named that has no effect.
     """
-    content = read_content(single_file(path))
-    return read_as(find_format(content, format_name), content, options)
+    content, options = read_content(single_file(path)), options or ReadOptions()
+    return read_as(find_format(content, format_name, options.format_option), content, options)
 
 
 def read_as(chosen: Format, content: Content, options: ReadOptions | None = None) -> Annotations:

@@ -4,6 +4,7 @@ import ast
 import csv
 import io
 import json
+import re
 import tokenize
 from dataclasses import dataclass
 from itertools import pairwise
@@ -17,6 +18,7 @@ ENDINGS: Final = (".csv", ".tsv", ".txt", ".psv")
 METADATA: Final = "metadata.jsonl"
 """The table of an imagefolder of the Hugging Face Hub."""
 DELIMITERS: Final = ",\t;|"
+_FILE: Final = re.compile(r"\S+\.\w{2,4}")
 _UNQUOTED: Final = "\t|"
 """Delimiters of files whose quotation marks are usually part of the text."""
 
@@ -36,6 +38,7 @@ class TextTable:
     path: Path
     headings: list[str]
     rows: list[TableRow]
+    delimiter: str
 
 
 def read_table(path: Path) -> TextTable:
@@ -69,7 +72,7 @@ def parse_table(text: str, path: Path) -> TextTable:
             f"{path}, line {reader.line_num}: {error}",
             "quote cells that hold the delimiter, and double the quotation marks within them",
         ) from error
-    return TextTable(path, headings, rows)
+    return TextTable(path, headings, rows, delimiter)
 
 
 def _reader(text: str, delimiter: str, *, quoting: bool) -> Any:
@@ -92,10 +95,15 @@ def _quotes_whole_cells(text: str, delimiter: str) -> bool:
 
 
 def _refuse_joined_lines(path: Path, cells: list[str], delimiter: str, columns: int, line: int) -> None:
-    """BenchError where a cell holds lines that look like rows: a stray quotation mark has joined them."""
+    """BenchError where a cell holds lines that look like rows: a stray quotation mark has joined them.
+
+    A row has as many cells as there are columns, and the first of them, or a file at its end, has no spaces.
+    """
     for cell in cells:
         inner = cell.split("\n")
-        if any(part.count(delimiter) >= columns - 1 > 0 for part in inner[:-1]):
+        parts = [[part.strip() for part in text.split(delimiter)] for text in inner[1:]]
+        rows = [part for part in parts if len(part) >= columns > 1]
+        if any((part[0] and " " not in part[0]) or _FILE.fullmatch(part[-1]) for part in rows):
             first = line - len(inner) + 1
             raise BenchError(
                 f"{path}: a quotation mark joins the lines {first} to {line}, which look like rows of their own",

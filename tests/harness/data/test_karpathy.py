@@ -68,8 +68,8 @@ def test_captions_are_single_lines_of_valid_text(entry: Make, folder: Make) -> N
     sentences = [{"raw": text} for text in raw] + [{"tokens": ["only", "words"]}, "text"]
     captions = opened(folder([entry(0, "x.jpg", sentences=sentences)])).samples[0].captions
     assert captions[0] == "A dog runs fast."
-    assert captions[-2:] == ("A cat", "only words"), "of a sentence without its text"
-    assert len(captions) == 4
+    assert captions[-3:] == ("A cat", "only words", "text"), "of sentences without raw text"
+    assert len(captions) == 5
     assert "\n".join(captions).encode()
 
 

@@ -51,6 +51,15 @@ def test_cells_that_are_quoted_as_a_whole_lose_their_marks(tmp_path: Path) -> No
     assert cells(path) == [["a.jpg", "a dog\tand a cat"], ["b.jpg", 'he says "hi"']]
 
 
+def test_lines_of_a_caption_are_no_rows(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text('image,caption\na.jpg,"Two goats, one kid,\nand a wall, far away"\nb.jpg,a dog\n')
+    assert cells(path) == [["a.jpg", "Two goats, one kid,\nand a wall, far away"], ["b.jpg", "a dog"]]
+    path.write_text('image,caption\na.jpg,"Beware\nb.jpg,of the goat"\n')
+    with pytest.raises(BenchError, match="joins the lines 2 to 3"):
+        read_table(path)
+
+
 def test_a_quotation_mark_that_joins_rows_of_a_csv_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text('image,caption\na.jpg,"beware\nb.jpg,two girls\nc.jpg,a pipe"\n')

@@ -1,7 +1,11 @@
 """Each form of annotations is told by its content alone, and says the same as every other."""
 
+import bz2
 import gzip
 import json
+import lzma
+import pickle
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -122,3 +126,121 @@ def test_formats_are_listed_and_annotations_open_as_references(tmp_path: Path) -
     out = tmp_path / "predictions.json"
     out.write_text(json.dumps({name: texts[0] for name, texts in CAPTIONS.items()}))
     bench_ok("run", "--data", path, "--models", f"captions:{out}", "--workspace", tmp_path / "workspace")
+
+
+@pytest.mark.parametrize(
+    "headings",
+    [
+        "image,caption,caption,caption",
+        "image,caption,caption.1,caption.2",
+        "image,caption,caption_2,caption_3",
+        "image,Caption 1,Caption 2,Caption 3",
+        "image,text,text_2,text_3",
+        "image,ref_0,ref_1,ref_2",
+    ],
+)
+def test_every_column_of_captions_is_read(headings: str, tmp_path: Path) -> None:
+    path = tmp_path / "references.csv"
+    path.write_text(f"{headings}\na.jpg,a dog,one dog,the dog\nb.jpg,a cat,one cat,\n")
+    assert list(read_references(path).captions.values()) == [("a dog", "one dog", "the dog"), ("a cat", "one cat")]
+
+
+def test_a_first_column_that_repeats_a_numbered_one_is_no_further_caption(tmp_path: Path) -> None:
+    path = tmp_path / "references.csv"
+    path.write_text("image,caption,caption_0,caption_1\na.jpg,a dog,a dog,one dog\nb.jpg,a cat,a cat,one cat\n")
+    assert list(read_references(path).captions.values()) == [("a dog", "one dog"), ("a cat", "one cat")]
+
+
+def test_captions_in_several_fields_of_an_object_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "references.json"
+    path.write_text(json.dumps([{"image": "a.jpg", "caption": "a dog", "caption_2": "one dog"}]))
+    with pytest.raises(BenchError, match="several fields: caption, caption_2"):
+        read_references(path)
+    assert read_references(path, caption_field="caption").captions == {0: ("a dog",)}
+
+
+def test_keys_that_count_objects_are_no_images(tmp_path: Path) -> None:
+    path = tmp_path / "by_index.json"
+    rows = [("b.jpg", "a cat"), ("a.jpg", "a dog"), ("a.jpg", "one dog")]
+    by_index = {str(n): {"image": image, "caption": text, "split": "test"} for n, (image, text) in enumerate(rows)}
+    path.write_text(json.dumps(by_index))
+    references = read_references(path, split="test")
+    assert references.labels == {0: "b.jpg", 1: "a.jpg"}
+    assert references.captions == {0: ("a cat",), 1: ("a dog", "one dog")}
+
+
+def test_the_split_of_an_object_by_image_is_taken(tmp_path: Path) -> None:
+    path = tmp_path / "by_image.json"
+    path.write_text(
+        json.dumps({"7": {"caption": "a cat", "split": "train"}, "9": {"caption": "a dog", "split": "test"}})
+    )
+    assert read_references(path).captions == {9: ("a dog",)}
+
+
+def test_rejected_captions_of_a_list_are_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "flat.json"
+    captions = [("a dog", False), ("quality issues", True), ("one dog", False)]
+    path.write_text(json.dumps([{"image_id": 1, "caption": text, "is_rejected": bad} for text, bad in captions]))
+    references = read_references(path)
+    assert references.captions == {1: ("a dog", "one dog")}
+    assert "1 captions that are marked" in references.notes[0]
+
+
+def test_lists_by_split_need_no_pictures(tmp_path: Path) -> None:
+    path = tmp_path / "splits.json"
+    path.write_text(json.dumps({"test": [{"image_id": 7, "caption": text} for text in ("a dog", "one dog")]}))
+    assert read_references(path).captions == {7: ("a dog", "one dog")}
+
+
+def test_the_metadata_that_is_given_is_read(tmp_path: Path) -> None:
+    (tmp_path / "metadata.jsonl").write_text(json.dumps({"file_name": "a.jpg", "caption": "an old caption"}))
+    path = tmp_path / "metadata.csv"
+    path.write_text("file_name,caption\na.jpg,a dog\n")
+    assert read_references(path).captions == {0: ("a dog",)}
+
+
+def test_a_file_of_karpathys_form_without_splits_is_read_whole(tmp_path: Path) -> None:
+    path = tmp_path / "dataset.json"
+    images = [{"imgid": n, "filename": f"{n}.jpg", "sentences": ["a dog", {"raw": "one dog"}]} for n in range(2)]
+    path.write_text(json.dumps({"images": images}))
+    assert read_references(path).captions == dict.fromkeys(range(2), ("a dog", "one dog"))
+
+
+def test_hints_on_references_name_no_option_of_a_conversion(tmp_path: Path) -> None:
+    path = tmp_path / "references.csv"
+    path.write_text("photo,caption\na.jpg,a dog\n")
+    with pytest.raises(BenchError) as refused:
+        read_references(path)
+    assert refused.value.hint == "call the column file or image_id in the first line"
+    path.write_text("image,Beschreibung\na.jpg,ein Hund\n")
+    with pytest.raises(BenchError) as refused:
+        read_references(path)
+    assert "--reference-field Beschreibung" in (refused.value.hint or "")
+    path = tmp_path / "metadata.jsonl"
+    path.write_text(json.dumps({"image": "a.jpg", "conversations": [{"from": "gpt", "value": "a dog"}]}) + "\n{}")
+    with pytest.raises(BenchError) as refused:
+        read_references(path)
+    assert "--reference-format imagefolder or llava" in (refused.value.hint or "")
+
+
+@pytest.mark.parametrize("delimiter", [",", "\t"])
+def test_a_line_of_names_is_proposed_in_the_order_of_the_columns(delimiter: str, tmp_path: Path) -> None:
+    path = tmp_path / "references.csv"
+    rows = [("a.jpg", "a dog"), ("b.jpg", "a cat")]
+    path.write_text("".join(f"{name}{delimiter}{text}\n" for name, text in rows))
+    with pytest.raises(BenchError) as refused:
+        read_references(path)
+    command = (refused.value.hint or "").removeprefix("put one before it: ")
+    subprocess.run(["bash", "-c", command], cwd=tmp_path, check=True)
+    references = read_references(tmp_path / "named.csv")
+    assert references.labels == {0: "a.jpg", 1: "b.jpg"}
+    assert references.captions == {0: ("a dog",), 1: ("a cat",)}
+
+
+def test_a_file_of_bytes_is_called_what_it_is(tmp_path: Path) -> None:
+    for raw, kind in ((pickle.dumps([1]), "a pickle"), (bz2.compress(b"[]"), "bzip2"), (lzma.compress(b"[]"), "xz")):
+        path = tmp_path / "captions.bin"
+        path.write_bytes(raw)
+        for read in (read_references, read_predictions):
+            with pytest.raises(BenchError, match=kind):
+                read(path)

@@ -312,3 +312,12 @@ def test_other_archives_are_refused(name: str, kind: str, advice: str, in_folder
     error = refused("data", "convert", tmp_path if in_folder else path, "--out", tmp_path.with_suffix(".json"))
     assert kind in str(error)
     assert advice in str(error.hint)
+
+
+def test_numbers_with_a_point_are_ids_and_no_caption_is_left_behind(tmp_path: Path) -> None:
+    path = tmp_path / "references.parquet"
+    pq.write_table(pa.table({"image_id": [7.0, 9.0], "caption": ["a dog", "a cat"]}), path)
+    assert read_references(path).captions == {7: ("a dog",), 9: ("a cat",)}
+    pq.write_table(pa.table({"image_id": [7], "caption": ["a dog"], "caption_2": ["one dog"]}), path)
+    with pytest.raises(BenchError, match="caption, caption_2"):
+        read_references(path)
