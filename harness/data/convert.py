@@ -18,7 +18,9 @@ from harness.data.formats.annotations import (
 )
 from harness.data.formats.coco import add_instances, read_coco
 from harness.data.formats.content import Content, read_content
+from harness.data.formats.ids import whole_number
 from harness.data.formats.image_folders import PICTURES, metadata_files
+from harness.data.formats.match import file_names
 from harness.data.formats.references import sanitise_caption
 from harness.data.formats.registry import find_format, read_as, single_file
 from harness.data.karpathy import PicturePaths
@@ -145,8 +147,8 @@ def convert(
     if problems and not leave_out:
         raise BenchError("; ".join(problems), "repair the source, or leave out what is named here: --skip-bad-images")
     rule = split_pictures(pictures, rule, copies)
-    keyed = all(isinstance(picture.name, int) for picture in pictures)
-    entries = [_entry(picture, number, keyed) for number, picture in enumerate(pictures)]
+    key, ids = _ids(pictures)
+    entries = [_entry(picture, key, image_id) for picture, image_id in zip(pictures, ids, strict=True)]
     twice = [picture.file for picture in pictures if len(set(picture.captions)) < len(picture.captions)]
     notes = list(source.notes)
     if twice:
@@ -302,9 +304,22 @@ def _captioned(source: Annotations, pictures: Sequence[AnnotatedImage]) -> list[
     return [picture for picture in pictures if picture.captions]
 
 
-def _entry(picture: AnnotatedImage, number: int, keyed: bool) -> dict[str, Any]:
+def _ids(pictures: Sequence[AnnotatedImage]) -> tuple[str, list[int]]:
+    """The key and the ids of pictures: the source's numbers, or those that the files are called by, or their positions.
+
+    A position that is the number of another picture's file would give its captions to that one.
+    """
+    stems = [file_names(picture.file)[-1] for picture in pictures]
+    for key, names in (("cocoid", [picture.name for picture in pictures]), ("imgid", stems)):
+        numbers = [number for name in names if (number := whole_number(name)) is not None]
+        if len(set(numbers)) == len(pictures):
+            return key, numbers
+    return "imgid", list(range(len(pictures)))
+
+
+def _entry(picture: AnnotatedImage, key: str, image_id: int) -> dict[str, Any]:
     folder, _, name = picture.file.rpartition("/")
-    entry: dict[str, Any] = {"cocoid": picture.name} if keyed else {"imgid": number}
+    entry: dict[str, Any] = {key: image_id}
     entry |= {"filename": name} | ({"filepath": folder} if folder else {})
     entry |= {"split": picture.split, "sentences": [{"raw": caption} for caption in picture.captions]}
     if picture.domain is not None:

@@ -276,3 +276,22 @@ def test_the_folder_that_kaggle_gives_becomes_a_leaderboard(tmp_path: Path, monk
     ran = bench_ok("run", "--data", *data, *options, "--set", "schedule.stages.0.epochs=1")
     bench_ok("report")
     assert all(model in ran.output for model in ("transformer_base", "blind", "majority"))
+
+
+@pytest.mark.parametrize("form", ["image_id", "file", "key"])
+def test_numbers_that_name_pictures_are_kept(form: str, tmp_path: Path) -> None:
+    numbers = [10, 2, 0, 1]
+    folder = pictures(tmp_path / "photos", [f"{number}.jpg" for number in numbers])
+    if form == "key":
+        source = write(tmp_path / "captions.json", json.dumps({str(n): [f"a dog number {n}"] for n in numbers}))
+    else:
+        heading = "image_id,file,caption" if form == "image_id" else "image,caption"
+        cell = "{0},{0}.jpg" if form == "image_id" else "{0}.jpg"
+        lines = [f"{cell.format(number)},a dog number {number}" for number in numbers]
+        source = write(tmp_path / "captions.csv", "\n".join([heading, *lines]))
+    out = tmp_path / "dataset.json"
+    words = ["--images", folder, "--split-by", "hash:40/30/30", "--out", out]
+    bench_ok("data", "convert", source, *words, "--format", "by-image" if form == "key" else "table")
+    images = json.loads(out.read_text())["images"]
+    ids = {image["filename"]: image.get("cocoid", image.get("imgid")) for image in images}
+    assert ids == {f"{number}.jpg": number for number in numbers}
