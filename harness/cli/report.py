@@ -2,6 +2,7 @@
 
 import gc
 import sys
+import tempfile
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +10,7 @@ import typer
 
 from harness.cli import options
 from harness.cli.inputs import doing, open_results, warn
-from harness.cli.output import Out, check_folder, echo
+from harness.cli.output import ForceOption, Out, check_folder, check_out, deliver, echo, write_errors
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT, Workspace
 
@@ -17,6 +18,7 @@ EXAMPLES = """
 bench report
 bench report --workspace runs/flickr8k --out public/flickr8k
 bench report --open
+bench report --single-file --out board.html
 bench report --terminal
 """
 
@@ -31,7 +33,14 @@ def report(
             help="Folder of the pictures. Of a file given by --db no others are shown.",
         ),
     ] = None,
-    out: Annotated[Path | None, Out(help="Folder to write; files of other names stay.")] = None,
+    out: Annotated[
+        Path | None, Out(help="Folder to write, in which files of other names stay; or a file, of the next two.")
+    ] = None,
+    as_file: Annotated[
+        bool, typer.Option("--single-file", help="Write one HTML file with every page and picture inside, to send.")
+    ] = False,
+    as_zip: Annotated[bool, typer.Option("--zip", help="Write the folder as one zip file.")] = False,
+    force: ForceOption = False,
     metric: options.RankingMetricOption = "CIDEr-D",
     margin: options.MarginOption = None,
     place_unfinished: options.PlaceUnfinishedOption = False,
@@ -41,7 +50,8 @@ def report(
 ) -> None:
     """Write one HTML folder: leaderboard, domains, costs, trade-offs, curves, gallery, model and run pages, method.
 
-    It opens from disk, without a network. Without --out it goes to the workspace's `report` folder.
+    It opens from disk, without a network. Without --out it goes to the workspace: `report`, `report.html` or
+    `report.zip`.
     """
     from rich.console import Console
 
@@ -51,14 +61,22 @@ def report(
         raise BenchError("--terminal writes nothing to --out", "leave one of the two out")
     if terminal and show:
         raise BenchError("--terminal writes no report that --open could show", "leave one of the two out")
+    if [terminal, as_file, as_zip].count(True) > 1:
+        raise BenchError("--single-file, --zip and --terminal exclude each other", "leave all but one out")
+    if force and not (as_file or as_zip):
+        raise BenchError("--force is for --single-file and --zip: a report's folder is replaced anyway", "leave it out")
     if terminal and images is not None:
         raise BenchError("--terminal shows no pictures of --images", "leave one of the two out")
     ranking = RankingOptions(margin, place_unfinished, same_machine)
-    folder = out or Workspace(workspace).report
-    if not terminal:
+    place = Workspace(workspace)
+    folder = out or place.report
+    file = out or place.report.with_suffix(".zip" if as_zip else ".html")
+    if as_file or as_zip:
+        check_out(file, force=force or out is None, inputs=[db])
+    elif not terminal:
         check_folder(folder, inputs=[db])
-        if images is not None and not images.is_dir():
-            raise BenchError(f"--images {images}: there is no such folder", "name the folder of the pictures")
+    if not terminal and images is not None and not images.is_dir():
+        raise BenchError(f"--images {images}: there is no such folder", "name the folder of the pictures")
     gc.disable()  # of a million objects few are in a cycle, and the search for them takes a tenth of the time
     try:
         with open_results(workspace, db) as store:
@@ -78,7 +96,14 @@ def report(
 
                 is_file = db is not None and "://" not in db  # which somebody else may have written
                 pictures = PictureSource(images, recorded=not is_file)
-                index = write_report(store, folder, metric, ranking, pictures)
+                if as_file or as_zip:
+                    with tempfile.TemporaryDirectory() as temporary:
+                        written = Path(temporary) / "report"
+                        write_report(store, written, metric, ranking, pictures)
+                        _write_file(written, file, as_zip=as_zip)
+                    index = file
+                else:
+                    index = write_report(store, folder, metric, ranking, pictures)
     finally:
         gc.enable()
     echo(index)
@@ -87,4 +112,18 @@ def report(
 
         link = index.absolute().as_uri()
         if not webbrowser.open(link):
-            warn("--open: no browser can be started here", f"open {link} in one, or copy the folder {folder}")
+            what = f"the file {file}" if as_file or as_zip else f"the folder {folder}"
+            warn("--open: no browser can be started here", f"open {link} in one, or copy {what}")
+
+
+def _write_file(folder: Path, file: Path, *, as_zip: bool) -> None:
+    """A written report as one file, which is replaced once it is complete."""
+    from reports.html.single_file import single_file, write_zip
+
+    if not as_zip:
+        deliver(single_file(folder), file)
+        return
+    unfinished = file.with_name(f".{file.name}.unfinished")
+    with write_errors(file):
+        write_zip(folder, unfinished)
+        unfinished.replace(file)

@@ -1,12 +1,16 @@
 """Names of the report's files and its templates: every text of a store is escaped, and none becomes a path."""
 
+import base64
+import gzip
 import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from importlib import resources
+from itertools import zip_longest
 from typing import Any
+from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
@@ -18,15 +22,34 @@ from results.text import printable
 
 STYLES = ("style.css", "tables.css", "plots.css", "narrow.css", "print.css")
 SCRIPTS = ("address.js", "tables.js", "choice.js", "plots.js")
-_RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,120}")
 _MODEL = re.compile(r"[a-z0-9_-]+(/[a-z0-9_-]+)?")
 _LINK = re.compile(r"https?://[A-Za-z0-9.-]+(?::\d+)?(?:/[^\s<>\"'`{}|\\^]*)?|arXiv:(\d{4}\.\d{4,5})(?:v\d+)?")
 _TRAILING = ".,;:!?)"  # signs that end a sentence rather than an address
 
 
 def run_page(key: str) -> str:
-    """The page of a run; a key that is no plain file name is replaced by its digest."""
-    return f"runs/{key if _RUN.fullmatch(key) else _digest(key)}.html"
+    """The address of a run's page."""
+    return f"run.html?run={quote(key, safe='')}"
+
+
+def runs_file(model: str) -> str:
+    """The script that holds the pages of a model's runs."""
+    return model_page(model).replace("models/", "runs/").removesuffix(".html") + ".js"
+
+
+def packed(pages: Mapping[str, str]) -> str:
+    """Pages by name as text that a script of the report unpacks: JSON, gzip, base64.
+
+    The sections of all pages stand beside each other, first all first ones: what gzip finds again is near.
+    """
+    sections = [re.split("(?=<section)", page) for page in pages.values()]
+    return compressed({"names": list(pages), "sections": list(zip_longest(*sections, fillvalue=""))})
+
+
+def compressed(content: object) -> str:
+    """JSON that a script of the report unpacks: gzip, base64."""
+    text = json.dumps(content, ensure_ascii=False).encode("utf-8", "replace")
+    return base64.b64encode(gzip.compress(text, 9, mtime=0)).decode()
 
 
 def model_page(model: str) -> str:
@@ -63,9 +86,14 @@ def template_environment(navigation: Iterable[tuple[str, str]]) -> Environment:
         "navigation": list(navigation),
         "scripts": SCRIPTS,
         "written": numbers.instant(datetime.now(UTC)),
-        "style": Markup("".join(asset(name) for name in STYLES)),
+        "style": Markup(style()),
     }
     return environment
+
+
+def style() -> str:
+    """The style of all pages."""
+    return "".join(asset(name) for name in STYLES)
 
 
 def asset(name: str) -> str:

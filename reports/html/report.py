@@ -22,7 +22,7 @@ from reports.html.attention import attention_pages, stored_maps
 from reports.html.gallery import LONG_CAPTION, RECORDED, PictureSource, gallery_pages, pieces, stems
 from reports.html.models import ExamplesByRun, examples_by_run, flat, model_pages, score_table
 from reports.html.plots import LETTER_WIDTH, colours, shortened
-from reports.html.rendering import SCRIPTS, asset, run_page, template_environment
+from reports.html.rendering import SCRIPTS, asset, packed, run_page, runs_file, style, template_environment
 from reports.html.sections import cost_sections, domain_sections, facets, method, scale, summary
 from reports.html.trade_offs import curve_plots, curve_sections, trade_off_sections, training_end
 from reports.tables.boards import boards, row_labels
@@ -55,8 +55,9 @@ def write_report(
     with replaced(out_dir) as folder:
         for name in ("gallery", "models", "runs"):
             (folder / name).mkdir()
-        for name in (*SCRIPTS, "gallery_words.js", "gallery_viewer.js", "gallery_choice.js", "gallery.js"):
+        for name in (*SCRIPTS, "gallery_words.js", "gallery_viewer.js", "gallery_choice.js", "gallery.js", "runs.js"):
             (folder / name).write_text(asset(name), encoding="utf-8")
+        (folder / "style.css").write_text(style(), encoding="utf-8")
         _write_pages(store, contents, folder, pictures)
     return out_dir / "index.html"
 
@@ -151,9 +152,12 @@ def _write_pages(store: Store, contents: Contents, folder: Path, pictures: Pictu
     navigation += [("models.html", "Models"), ("method.html", "Method")]
     environment = template_environment(navigation)
 
+    def render(file: str, template: str, page: str | None = None, **content: Any) -> str:
+        known = {"page": page or file, "root": "../" * file.count("/"), "inline_style": False}
+        return environment.get_template(template).render(known | content)
+
     def write(file: str, template: str, page: str | None = None, **content: Any) -> None:
-        text = environment.get_template(template).render(page=page or file, root="../" * file.count("/"), **content)
-        (folder / file).write_text(text, encoding="utf-8")
+        (folder / file).write_text(render(file, template, page, **content), encoding="utf-8")
 
     shown = boards(contents)
     common: dict[str, Any] = {
@@ -171,9 +175,9 @@ def _write_pages(store: Store, contents: Contents, folder: Path, pictures: Pictu
     for number, board in enumerate(shown):
         listed = unfinished if number == 0 else {"failures": (), "skipped": ()}
         of_board = {"board": board, "facets": facets(board), "scale": scale(board)}
-        write(board.file, "leaderboard.html.j2", "index.html", **common, **listed, **of_board)
+        write(board.file, "leaderboard.html.j2", "index.html", **common, **listed, **of_board, inline_style=number == 0)
     if not shown:
-        write("index.html", "leaderboard.html.j2", **common, **unfinished, board=None)
+        write("index.html", "leaderboard.html.j2", **common, **unfinished, board=None, inline_style=True)
     if domains:
         write("nocaps.html", "sections.html.j2", sections=domains)
     if facts:
@@ -195,8 +199,14 @@ def _write_pages(store: Store, contents: Contents, folder: Path, pictures: Pictu
     for model in models:
         write(model.file, "model.html.j2", "models.html", model=model)
     write("method.html", "method.html.j2", method=method(contents))
+    pages: dict[str, dict[str, str]] = {}
     for run in contents.runs.values():
-        write(run_page(run.key), "run.html.j2", "models.html", **_run_content(run, colour, examples))
+        content = _run_content(run, colour, examples)
+        text = render(run_page(run.key), "run.html.j2", "models.html", **content)
+        pages.setdefault(runs_file(run.model), {})[run.key] = text
+    for file, by_key in pages.items():
+        (folder / file).write_text(f'captionbench.runs("{packed(by_key)}");\n', encoding="utf-8")
+    write("run.html", "run_shell.html.j2", files={file: list(by_key) for file, by_key in pages.items()})
 
 
 def _run_content(

@@ -117,9 +117,9 @@ def test_little_data_gives_a_report_that_says_so(tmp_path: Path) -> None:
 
 def test_writing_again_drops_stale_pages_and_keeps_files_of_others(little: Store, tmp_path: Path) -> None:
     folder = write_report(little, tmp_path / "report").parent
-    (folder / "runs" / "stale.html").write_text("old", encoding="utf-8")
+    (folder / "runs" / "stale.js").write_text("old", encoding="utf-8")
     marker = folder / MARKER
-    marker.write_text(marker.read_text(encoding="utf-8") + "runs/stale.html\n", encoding="utf-8")
+    marker.write_text(marker.read_text(encoding="utf-8") + "runs/stale.js\n", encoding="utf-8")
     (folder / "mine").mkdir()
     (folder / "mine" / "table.csv").write_text("kept", encoding="utf-8")
     (folder / "link").symlink_to("nowhere")
@@ -127,7 +127,7 @@ def test_writing_again_drops_stale_pages_and_keeps_files_of_others(little: Store
         write_report(little, folder)
         assert (folder / "mine" / "table.csv").read_text(encoding="utf-8") == "kept"
         assert (folder / "link").is_symlink()
-    assert not (folder / "runs" / "stale.html").exists()
+    assert not (folder / "runs" / "stale.js").exists()
     assert left_behind(tmp_path) == []
 
 

@@ -1,12 +1,23 @@
 "use strict";
 
+// The page's address: the browser's, or, where one file holds the whole report, what that file's window keeps of it.
+const site = window.bundle ?? {
+  get search() { return location.search; },
+  get hash() { return location.hash; },
+  get state() { return history.state; },
+  replace(search, hash) { history.replaceState(history.state, "", location.pathname + search + hash); },
+  push(state, search, hash) { history.pushState(state, "", location.pathname + search + hash); },
+  back() { history.back(); },
+  script(file) { return make("script", { src: file }); },
+};
+
 // What the reader chose is in the address, as ?models=a,b&only=1&order=…&q=…: it can be sent to somebody, outlives a
 // reload, and is what controls are set from when a page is shown again, whatever the browser had kept of them.
 const address = (() => {
   const carried = ["models", "only", "metrics"];
   const plain = (text) => { try { return decodeURIComponent(text.replaceAll("+", " ")); } catch { return text; } };
   const coded = (text) => encodeURIComponent(text).replaceAll("%2F", "/").replaceAll("%3A", ":").replaceAll("%20", "+");
-  const parse = (text = location.search) => new Map(text.slice(1).split("&").filter(Boolean).map((pair) => {
+  const parse = (text = site.search) => new Map(text.slice(1).split("&").filter(Boolean).map((pair) => {
     const at = pair.indexOf("=");
     return at < 0 ? [pair, ""] : [pair.slice(0, at), pair.slice(at + 1)];
   }));
@@ -25,7 +36,7 @@ const address = (() => {
     for (const [name, value] of Object.entries(changes)) {
       values.set(name, Array.isArray(value) ? value.map(coded).join(",") : coded(String(value)));
     }
-    history.replaceState(history.state, "", location.pathname + search(values) + location.hash);
+    site.replace(search(values), site.hash);
     for (const listener of listeners) listener();
   }
 

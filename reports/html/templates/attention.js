@@ -39,7 +39,7 @@ async function build(details) {
 
 // The first caption of the image that the address names is opened, or of the first image.
 function openNamed() {
-  const named = /^#image--?\d+$/.test(location.hash) ? document.getElementById(location.hash.slice(1)) : null;
+  const named = /^#image--?\d+$/.test(site.hash) ? document.getElementById(site.hash.slice(1)) : null;
   (named ?? document.querySelector(".looks .card"))?.querySelector("details")?.setAttribute("open", "");
 }
 

@@ -23,7 +23,7 @@ function load(name, file) {
   if (!loading.has(name)) {
     loading.set(name, new Promise((done) => {
       waiting.set(name, done);
-      document.head.append(make("script", { src: file }));
+      document.head.append(site.script(file));
     }));
   }
   return loading.get(name);
@@ -162,7 +162,7 @@ if (menus) {
 
 // Notes are folded: one that is pointed to opens what it is in.
 function unfold() {
-  const target = location.hash.length > 1 && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  const target = site.hash.length > 1 && document.getElementById(decodeURIComponent(site.hash.slice(1)));
   for (let folded = target && target.closest("details"); folded; folded = folded.parentElement.closest("details")) folded.open = true;
   if (target) target.scrollIntoView({ block: "nearest" });
 }

@@ -12,7 +12,6 @@ function galleryViewer({ draw, order, ids }) {
     const at = order().indexOf(opened);
     return at < 0 ? undefined : order()[at + step];
   };
-  const address = (hash) => location.pathname + location.search + hash;
 
   async function open(place) {
     opened = place;
@@ -24,7 +23,7 @@ function galleryViewer({ draw, order, ids }) {
   }
 
   function named() {
-    const id = Number(location.hash.match(/^#image-(-?\d+)$/)?.[1] ?? NaN);
+    const id = Number(site.hash.match(/^#image-(-?\d+)$/)?.[1] ?? NaN);
     const place = ids.indexOf(id);
     if (place >= 0) open(place);
     else if (viewer.open) {
@@ -36,7 +35,7 @@ function galleryViewer({ draw, order, ids }) {
   function step(by) {
     const place = beside(by);
     if (place === undefined) return;
-    history.replaceState(history.state, "", address(`#image-${ids[place]}`));
+    site.replace(site.search, `#image-${ids[place]}`);
     open(place);
   }
 
@@ -55,13 +54,13 @@ function galleryViewer({ draw, order, ids }) {
   viewer.addEventListener("close", () => {
     if (opened === null) return;
     opened = null;
-    if (history.state?.picture) {
-      kept = location.search;
-      history.back();
-    } else history.replaceState(history.state, "", address(""));
+    if (site.state?.picture) {
+      kept = site.search;
+      site.back();
+    } else site.replace(site.search, "");
   });
   window.addEventListener("popstate", () => {
-    if (kept !== null && kept !== location.search) history.replaceState(history.state, "", location.pathname + kept);
+    if (kept !== null && kept !== site.search) site.replace(kept, site.hash);
     kept = null;
     named();
   }, true);
@@ -69,7 +68,7 @@ function galleryViewer({ draw, order, ids }) {
 
   return {
     open(place) {
-      history.pushState({ picture: true }, "", address(`#image-${ids[place]}`));
+      site.push({ picture: true }, site.search, `#image-${ids[place]}`);
       open(place);
     },
   };

@@ -1,6 +1,7 @@
 """What a command may replace: what it owns, and by --force other files; never what it reads."""
 
 import json
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -130,3 +131,20 @@ def test_files_of_the_manifest_are_rewritten_and_others_by_force_alone(place: Pa
     assert bench_or_raise(*words, "--force")[0] == 0
     assert (place / "figures" / drawn[0]).read_bytes() != TEXT
     assert (place / "figures" / "mine.svg").read_bytes() == TEXT
+
+
+def test_a_report_is_one_file_or_an_archive(tmp_path: Path) -> None:
+    board = str(Path(__file__).parents[3] / "baselines" / "flickr8k.sqlite")
+    page, archive = tmp_path / "board.html", tmp_path / "board.zip"
+    bench_or_raise("report", "--db", board, "--single-file", "--out", str(page))
+    assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
+    bench_or_raise("report", "--db", board, "--zip", "--out", str(archive))
+    with zipfile.ZipFile(archive) as opened:
+        assert {"board/index.html", "board/style.css"} < set(opened.namelist())
+    with pytest.raises(BenchError, match="exists"):
+        bench_or_raise("report", "--db", board, "--zip", "--out", str(archive))
+    bench_or_raise("report", "--db", board, "--zip", "--out", str(archive), "--force")
+    for words in (["--zip", "--single-file"], ["--zip", "--terminal"], ["--force"]):
+        with pytest.raises(BenchError):
+            bench_or_raise("report", "--db", board, *words)
+    assert {path.name for path in tmp_path.iterdir()} == {"board.html", "board.zip"}

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
+import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path
+
+from reports.html.rendering import run_page
 
 VOID = {"meta", "link", "img", "br", "wbr", "input"}
 
@@ -30,15 +36,27 @@ class Element:
             yield from child.find(tag, **attributes)
 
 
-class Page(HTMLParser):
-    """Parses a page into elements and fails on tags that do not match."""
+def run_texts(report: Path) -> dict[str, str]:
+    """The pages of runs by their address, as the report's script unpacks them."""
+    texts = {}
+    for file in (report / "runs").glob("*.js"):
+        found = re.fullmatch(r'captionbench\.runs\("([A-Za-z0-9+/=]*)"\);\n', file.read_text(encoding="utf-8"))
+        assert found, file
+        content = json.loads(gzip.decompress(base64.b64decode(found[1])))
+        for index, key in enumerate(content["names"]):
+            texts[run_page(key)] = "".join(of[index] for of in content["sections"])
+    return texts
 
-    def __init__(self, path: Path) -> None:
+
+class Page(HTMLParser):
+    """Parses a page, or the text of one, into elements and fails on tags that do not match."""
+
+    def __init__(self, page: Path | str) -> None:
         super().__init__()
         self.root = Element("", {})
         self.stack = [self.root]
-        self.feed(path.read_text(encoding="utf-8"))
-        assert len(self.stack) == 1, f"{path.name}: <{self.stack[-1].tag}> is never closed"
+        self.feed(page if isinstance(page, str) else page.read_text(encoding="utf-8"))
+        assert len(self.stack) == 1, f"<{self.stack[-1].tag}> is never closed"
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         element = Element(tag, {name: value or "" for name, value in attrs})

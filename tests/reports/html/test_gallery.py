@@ -81,7 +81,7 @@ def test_equal_captions_are_stored_once_and_namesakes_labelled() -> None:
     index, images, _ = written([item(1, said("m-1", "a ball", 1.0), said("m-2", "a ball", 1.0), said("n-1", "x", 0.0))])
     assert (len(images[0][5]), images[0][6]) == (2, [0, 0, 1])
     assert [speaker["label"] for speaker in index["speakers"]] == ["beam: 1", "beam: 3", ""]
-    assert index["speakers"][0]["page"] == "runs/m-1.html"
+    assert index["speakers"][0]["page"] == "run.html?run=m-1"
 
 
 def test_disagreement_is_the_deviation_between_models() -> None:

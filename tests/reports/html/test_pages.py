@@ -14,13 +14,13 @@ from PIL import Image
 
 from reports.html import attention
 from reports.html.attention import stored_maps
-from reports.html.rendering import SCRIPTS, linked, model_page, run_page
+from reports.html.rendering import SCRIPTS, linked, model_page, run_page, runs_file
 from reports.html.sections import method
 from results.runs.leaderboard import leaderboard
 from results.store.store import Store
 from tests.reports.conftest import HOSTILE
 from tests.reports.examples import contents, group, row
-from tests.reports.html.parsed import Element, Page, every, rows
+from tests.reports.html.parsed import Element, Page, every, rows, run_texts
 
 LOOKS = "gallery-attention.html"
 
@@ -39,11 +39,16 @@ def test_every_page_is_there(pages: dict[str, Page]) -> None:
     assert sum(name.startswith("models/") for name in pages) == 9, (
         "seven models, whatever became of them, two references"
     )
-    assert sum(name.startswith("runs/") for name in pages) == 12, "nine finished, one failed, one skipped, one planned"
+    assert sum(name.startswith("run.html?") for name in pages) == 12, (
+        "nine finished, one failed, one skipped, one planned"
+    )
 
 
 def test_nothing_said_becomes_markup(report: Path, pages: dict[str, Page]) -> None:
+    texts = run_texts(report)
     for name, page in pages.items():
+        if name == "run.html":
+            continue  # has a script of its own
         scripts = list(page.root.find("script"))
         sources = [script.attributes.get("src", "").rsplit("/", 1)[-1] for script in scripts]
         assert sources[: len(SCRIPTS)] == [*SCRIPTS], name
@@ -52,7 +57,8 @@ def test_nothing_said_becomes_markup(report: Path, pages: dict[str, Page]) -> No
         assert not [script.text for script in scripts if script.text]
         for element in every(page.root):
             assert not any(attribute.startswith("on") for attribute in element.attributes), name
-        assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202e]", (report / name).read_text(encoding="utf-8")), name
+        text = texts.get(name) or (report / name).read_text(encoding="utf-8")
+        assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202e]", text), name
     assert "<script>document.title = 'hacked'</script> & \"quoted\"" in pages["gallery.html"].root.text
     assert "the loss is NaN at step 312 <b>" in pages["index.html"].root.text
     assert HOSTILE[:8] not in (report / LOOKS).read_text(encoding="utf-8").partition("<main")[2]
@@ -157,7 +163,7 @@ def test_runs_without_a_result_and_skipped_images_are_listed_with_reasons(pages:
     listed = next(pages["index.html"].root.find("details", id="unfinished")).text
     for words in ("aoanet", "FloatingPointError", "updown", "needs region boxes", "image_transformer", "planned"):
         assert words in listed
-    assert "epoch 1\nTraceback" in next(pages["runs/aoanet-s1-plain.html"].root.find("pre")).text
+    assert "epoch 1\nTraceback" in next(pages["run.html?run=aoanet-s1-plain"].root.find("pre")).text
     skipped = next(pages["index.html"].root.find("section", id="skipped")).text
     assert "train/<b>9</b>.jpg truncated after 12 bytes" in " ".join(skipped.split())
 
@@ -185,7 +191,7 @@ def test_the_gallery_shows_pictures_captions_and_odd_words(pages: dict[str, Page
 
 
 def test_pages_of_runs_and_models_hold_what_is_known(pages: dict[str, Page]) -> None:
-    text = pages["runs/blind-s1-plain.html"].root.text
+    text = pages["run.html?run=blind-s1-plain"].root.text
     for words in ('"beam_size": 3', "versions.torch", "0.3.0+g1234567", "4e5f6a7b", "8 epochs"):
         assert words in text
     page = pages["models/expansionnet_v2.html"].root
@@ -194,7 +200,7 @@ def test_pages_of_runs_and_models_hold_what_is_known(pages: dict[str, Page]) -> 
     assert "near-domain" in results.text
     assert len(list(next(results.find("ul", class_="examples")).find("li"))) == 3
     assert "Computation per caption" in next(page.find("section", id="costs")).text
-    run = pages["runs/expansionnet_v2-s1-plain.html"].root
+    run = pages["run.html?run=expansionnet_v2-s1-plain"].root
     assert len(list(run.find("ul", class_="examples"))) == 2, "a split each"
     assert "1 cost not measured" in run.text
     assert sum("reference" in name for name, _ in rows(next(pages["models.html"].root.find("table", id="models")))) == 2
@@ -269,10 +275,11 @@ def test_a_budget_leaves_images_out_and_counts_them(store: Store, monkeypatch: p
 
 @pytest.mark.parametrize("name", ["../../up", "a/b/c", "A", "", "x" * 300, "con.txt", "show_tell/../up"])
 def test_no_name_becomes_a_path(name: str) -> None:
-    for page in (model_page(name), run_page(name)):
-        assert page.count("/") == 1
-        assert ".." not in page
-        assert len(page) < 150
+    for file in (model_page(name), runs_file(name)):
+        assert file.count("/") == 1
+        assert ".." not in file
+        assert len(file) < 150
+    assert not set(run_page(name).removeprefix("run.html?run=")) & set("/?#&<>\"'")
     assert model_page("show_tell/fc") == "models/show_tell.fc.html" != model_page("show_tell.fc")
 
 

@@ -22,7 +22,7 @@ from results.runs.run import Run, StoredPretraining
 from results.store.store import Store
 from tests.reports.conftest import HOSTILE, dataset, outcome, spec
 from tests.reports.examples import run, staged
-from tests.reports.html.parsed import Page
+from tests.reports.html.parsed import Page, run_texts
 from tests.reports.text.test_terminal import printed
 
 SEEN = StoredPretraining(
@@ -137,7 +137,7 @@ def test_pages_show_a_badge_with_a_note_and_what_was_seen(mixed: Store, tmp_path
     assert "they differ in pretraining (captions of Web here; none there)" in " ".join(index.text.split())
     shown = next(Page(folder / "models/blip.finetuned.html").root.find("section", id="pretraining")).text
     assert all(part in shown for part in ("web", "many", "Images of coco", "<script>"))
-    run = Page(folder / run_page("blip/finetuned-s1-captions of Web")).root
+    run = Page(run_texts(folder)[run_page("blip/finetuned-s1-captions of Web")]).root
     assert "images possibly seen Scores on test" in next(run.find("section", id="pretraining")).text
     assert not list(Page(folder / "models/blind.html").root.find("section", id="pretraining"))
 

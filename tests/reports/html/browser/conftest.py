@@ -80,7 +80,7 @@ def open_page(tab_of: Callable[[int, bool, bool], _Tab]) -> Iterator[Callable[..
 
     yield open_page
     for tab in used.values():
-        assert [url for url in tab.requested if not url.startswith(("file:", "data:", "about:"))] == []
+        assert [url for url in tab.requested if not url.startswith(("file:", "data:", "about:", "blob:"))] == []
         assert tab.logged == []
 
 

@@ -9,6 +9,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from reports.html.report import write_report
+from reports.html.single_file import single_file
 from results.records import CodeRecord, DatasetRecord, EpochRecord, ImageRecord, Outcome, Quantity, RunSpec, SplitResult
 from results.store.store import Store
 
@@ -30,14 +31,14 @@ PAGES = (
     "models/expansionnet_v2.html",
     "models/aoanet.html",
     "method.html",
-    "runs/expansionnet_v2-s1-plain.html",
-    "runs/aoanet-s1-plain.html",
+    "run.html?run=expansionnet_v2-s1-plain",
+    "run.html?run=aoanet-s1-plain",
 )
 """One of each template, in each of its states."""
 CHOSEN = "?models=blind,expansionnet_v2&metrics=all"
-EVERY = "{resultTypes: ['violations']}"
+EVERY = "{resultTypes: ['violations'], preload: false}"
 # What depends on colours and on the width; the other rules find on a phone in the dark what they find on a desktop.
-LOOKS = """{resultTypes: ['violations'],
+LOOKS = """{resultTypes: ['violations'], preload: false,
   runOnly: ['color-contrast', 'link-in-text-block', 'target-size', 'scrollable-region-focusable']}"""
 MODES = [
     pytest.param(1280, False, "", EVERY, id="desktop-light"),
@@ -46,6 +47,15 @@ MODES = [
     pytest.param(390, False, "", EVERY, id="phone-light", marks=pytest.mark.campaign),
     pytest.param(390, True, CHOSEN, EVERY, id="phone-dark-every-rule", marks=pytest.mark.campaign),
 ]
+
+
+def visit(page: Page, report: Path, name: str, query: str = "") -> None:
+    """Open a page of the report, that of a run too, which a script puts together."""
+    file, _, run = name.partition("?")
+    asked = "&".join(filter(None, (run, query.removeprefix("?"))))
+    page.goto((report / file).as_uri() + (f"?{asked}" if asked else ""))
+    page.locator("nav[aria-label=Report]").wait_for()
+    page.wait_for_load_state()
 
 
 def heading(page: Page, name: str) -> Locator:
@@ -70,7 +80,7 @@ def test_axe_finds_nothing(open_page: Open, report: Path, width: int, dark: bool
     page = open_page(report / PAGES[0], query, width=width, dark=dark)
     found = {}
     for name in PAGES:
-        page.goto((report / name).as_uri() + query)
+        visit(page, report, name, query)
         page.evaluate(axe)
         found[name] = page.evaluate(
             f"""axe.run({options}).then(({{violations}}) => violations.map((each) =>
@@ -83,7 +93,7 @@ def test_no_page_scrolls_sideways_on_a_phone_or_cuts_the_boxes_of_models(open_pa
     page = open_page(report / PAGES[0], width=PHONE)
     widths, cut = {}, {}
     for name in PAGES:
-        page.goto((report / name).as_uri())
+        visit(page, report, name)
         widths[name] = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
         begins = "(box) => box.getBoundingClientRect().x"
         cut[name] = page.locator("th > input.pick").evaluate_all(
@@ -168,7 +178,7 @@ def test_printed_numbers_are_readable_on_a_phone(open_page: Open, report: Path) 
 
 
 def test_settings_are_folded_and_links_lead_out_without_a_referrer(open_page: Open, report: Path) -> None:
-    page = open_page(report / "runs" / "expansionnet_v2-s1-plain.html")
+    page = open_page(report / "run.html", "?run=expansionnet_v2-s1-plain")
     folded = page.locator("details").filter(has=page.get_by_text("Environment", exact=True))
     expect(folded.locator("dl")).to_be_hidden()
     folded.locator("summary").press("Enter")
@@ -277,7 +287,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_names_are_text_on_every_page(open_page: Callable[..., Page], hostile: Path) -> None:
     files = sorted(hostile.rglob("*.html"))
-    assert len(files) >= 15
+    assert len(files) >= 13
     page = open_page(files[0])
     for file in files:
         page.goto(file.as_uri())
@@ -288,6 +298,47 @@ def test_names_are_text_on_every_page(open_page: Callable[..., Page], hostile: P
     page.goto((hostile / "index.html").as_uri())
     shown = page.locator("tbody th").all_inner_texts()
     assert all(any(model in text for text in shown) for model in MODELS)
+    for number in range(len(MODELS) + 1):
+        visit(page, hostile, f"run.html?run=k{number}")
+        expect(page.locator("h2").last).to_have_text("Conditions")
+        assert page.evaluate("window.hacked ?? document.querySelectorAll('img[onerror]').length") == 0
+
+
+def test_one_file_holds_every_page_and_picture(open_page: Open, report: Path, tmp_path: Path) -> None:
+    file = tmp_path / "report.html"
+    file.write_text(single_file(report), encoding="utf-8")
+    page = open_page(file)
+    frame = page.frame_locator("iframe")
+    expect(frame.locator("#group-1-table tbody tr").first).to_be_visible()
+    frame.locator("form.menus [name=Data]").select_option("scenes, nocaps")
+    expect(frame.locator("h1")).to_have_text("scenes, nocaps")
+    assert page.url.endswith("#leaderboard-2.html")
+    frame.get_by_role("link", name="Gallery").click()
+    picture = frame.locator("#gallery .card img").first
+    expect(picture).to_be_visible()
+    assert picture.evaluate("(image) => image.decode().then(() => image.naturalWidth)") > 0
+    frame.locator("#gallery-filter [name=order]").select_option("best")
+    expect(frame.locator("#gallery .card")).to_have_count(12)
+    assert page.url.endswith("#gallery.html?order=best")
+    frame.get_by_role("link", name="Models").click()
+    frame.locator("#models").get_by_role("link", name="expansionnet_v2").click()
+    frame.locator("a[href*='run.html']").first.click()
+    expect(frame.locator("h2").last).to_have_text("Conditions")
+    page.go_back()
+    expect(frame.locator("#results")).to_be_visible()
+    expect(page).to_have_title("expansionnet_v2 · captionbench")
+
+
+def test_one_file_of_hostile_names_obeys_none(open_page: Open, hostile: Path, tmp_path: Path) -> None:
+    file = tmp_path / "report.html"
+    file.write_text(single_file(hostile), encoding="utf-8")
+    page = open_page(file)
+    for address in ("index.html", "gallery.html", "run.html?run=k0", "method.html", "costs.html"):
+        page.goto(f"{file.as_uri()}#{address}")
+        shown = page.frame_locator("iframe")
+        expect(shown.locator(f"nav [href='{address.replace('run.html?run=k0', 'models.html')}']")).to_be_visible()
+        assert page.frames[1].evaluate("window.hacked ?? document.querySelectorAll('img[onerror]').length") == 0
+    assert not page.title().startswith("hacked")
 
 
 def test_names_are_text_in_what_scripts_draw(open_page: Callable[..., Page], hostile: Path) -> None:
