@@ -125,5 +125,5 @@ def _write_file(folder: Path, file: Path, *, as_zip: bool) -> None:
         return
     unfinished = file.with_name(f".{file.name}.unfinished")
     with write_errors(file):
-        write_zip(folder, unfinished)
+        write_zip(folder, unfinished, file.stem)
         unfinished.replace(file)

@@ -41,9 +41,9 @@ def single_file(folder: Path) -> str:
     )
 
 
-def write_zip(folder: Path, file: Path) -> None:
-    """Put the report in a folder into an archive, below the archive's own name."""
+def write_zip(folder: Path, file: Path, name: str) -> None:
+    """Put the report in a folder into an archive, as a folder of this name."""
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         for path in sorted(folder.rglob("*")):
             if path.is_file():
-                archive.write(path, Path(file.stem) / path.relative_to(folder))
+                archive.write(path, Path(name) / path.relative_to(folder))
