@@ -417,7 +417,8 @@ def evaluate(
         else:
             source = Path(captions)
             known = {"files": wanted.files, "labels": wanted.labels}
-            predictions = read_predictions(source, wanted.captions, **known, options=options)
+            others = wanted.other_files
+            predictions = read_predictions(source, wanted.captions, **known, other_files=others, options=options)
         if by_position and not predictions.by_position:
             raise BenchError(f"{source} names its images: by_position does not apply", "leave by_position out")
         try:

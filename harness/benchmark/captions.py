@@ -268,8 +268,10 @@ def captions_by_split(
     if not options.by_position:
         order += [sample.image_id for name, of in splits.items() if name != "test" for sample in of]
     others = {sample.image_id for sample in data.dataset.samples}.difference(order)
+    other_files = {sample.file for sample in data.dataset.samples if sample.file and sample.image_id in others}
+    labels = data.dataset.labels
     try:
-        predictions = read_predictions(path, order, files, labels=data.dataset.labels, options=options)
+        predictions = read_predictions(path, order, files, labels=labels, other_files=other_files, options=options)
     except BenchError as error:
         raise BenchError(str(error), _on_the_card(error.hint, path)) from error
     covered = {split: of for split, of in splits.items() if any(each.image_id in predictions.captions for each in of)}

@@ -243,15 +243,16 @@ def _score(
     from harness.utils.progress import Reporter
 
     names = {"files": references.files, "labels": references.labels}
-    predictions = read_predictions(file, references.captions, **names, options=options)
+    others = references.other_files
+    predictions = read_predictions(file, references.captions, **names, other_files=others, options=options)
     try:
         matched = match_captions(predictions, references, allow_subset=allow_subset, tokenizer=settings.tokenizer)
     except BenchError as error:
         raise BenchError(f"{file}: {error}", error.hint) from error
-    others: dict[str, dict[int, float]] = {}
+    scores_elsewhere: dict[str, dict[int, float]] = {}
     by_position = predictions.by_position
     for name, path in other_metrics.items():
-        others[name], positions_used = scores_by_image(path, name, matched.captions, **names, options=options)
+        scores_elsewhere[name], positions_used = scores_by_image(path, name, matched.captions, **names, options=options)
         by_position = by_position or positions_used
     if options.by_position and not by_position:
         raise BenchError("--by-position: every file names its images", "leave it out")
@@ -260,7 +261,7 @@ def _score(
             reporter.note(note, style="yellow")
         for doubt in matched.doubts:
             reporter.note(f"perhaps no captions: {doubt}", style="yellow")
-        report = score_captions(matched, settings, others)
+        report = score_captions(matched, settings, scores_elsewhere)
     return report, matched
 
 

@@ -36,6 +36,9 @@ def read_karpathy_json(content: Content, options: ReadOptions) -> Annotations:  
             domain=domain,
             size=told_size(entry),
         )
+    listed = sum(len(entry["sentences"]) for entry in images if isinstance(entry.get("sentences"), list))
+    if left_out := listed - annotations.caption_count:
+        annotations.notes.append(f"left out: {left_out:,} sentences without a text")
     return annotations
 
 

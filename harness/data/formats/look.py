@@ -61,6 +61,14 @@ def odd_captions(captions: Mapping[int, str], examples: int = 1) -> list[str]:
     return found
 
 
+def single_words(captions: Sequence[str]) -> list[str]:
+    """A sentence where nearly all captions are a word each, as a list of words read as captions is."""
+    words = [text for text in captions if len(text.split()) == 1]
+    if len(words) <= _NEARLY_ALL * len(captions) or unspaced(captions, "") is not None:
+        return []
+    return [f"{len(words):,} of {len(captions):,} references are single words, such as {shortened(words[0], _SHOWN)!r}"]
+
+
 def without_shared_words(
     captions: Mapping[int, str], references: Mapping[int, Sequence[str]], tokenizer: TokenizerName = "python"
 ) -> str:

@@ -11,7 +11,7 @@ What matches nothing is refused: a score of captions that stand beside the refer
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -84,10 +84,15 @@ class ImageNames:
         files: file names by id, relative to any folder.
         labels: ids as the file of the references has them, where these are texts. The numbers that stand for them are
             ours: no other file can mean them.
+        other_files: paths of images that are not wanted, which may have a wanted one's name in another folder.
     """
 
     def __init__(
-        self, order: Iterable[int], files: Mapping[int, str] | None = None, labels: Mapping[int, str] | None = None
+        self,
+        order: Iterable[int],
+        files: Mapping[int, str] | None = None,
+        labels: Mapping[int, str] | None = None,
+        other_files: Collection[str] = (),
     ) -> None:
         self.order = list(order)
         self._labels = dict(labels or {})
@@ -98,6 +103,7 @@ class ImageNames:
         images_by_name: dict[str, set[int]] = {}
         for name, image_id in names:
             images_by_name.setdefault(name, set()).add(image_id)
+        self._other_paths = {file_names(file)[0] for file in other_files}.difference(images_by_name)
         self._by_name = {name: next(iter(images)) for name, images in images_by_name.items() if len(images) == 1}
 
     def examples(self) -> str:
@@ -111,7 +117,9 @@ class ImageNames:
     def of_name(self, value: object) -> int | None:
         """The image with this file name, with or without folder, ending and zeros before a number."""
         text = _as_text(value)
-        return next((self._by_name[name] for name in _names_of(text) if name in self._by_name), None) if text else None
+        if not text or file_names(text)[0] in self._other_paths:
+            return None
+        return next((self._by_name[name] for name in _names_of(text) if name in self._by_name), None)
 
     def of_number(self, value: object) -> int | None:
         """The image with this id."""

@@ -49,6 +49,7 @@ def read_predictions(
     files: Mapping[int, str] | None = None,
     *,
     labels: Mapping[int, str] | None = None,
+    other_files: Collection[str] = (),
     options: MatchOptions = BY_FIELDS,
 ) -> Predictions:
     """Read one caption of each image, in any of the forms above.
@@ -56,15 +57,15 @@ def read_predictions(
     Args:
         wanted: the ids of the images to caption, in the references' order.
         files, labels: file names, and ids that are texts, by these.
+        other_files: paths of images that are not wanted.
         options: how images are named, where the user says it.
 
     Raises:
         BenchError: the file cannot be read, has another form, or nothing in it names the images. Faulty entries are in
             `problems`.
     """
-    return _predictions(
-        read_entries(path, options.caption_field, options.format_name), ImageNames(wanted, files, labels), path, options
-    )
+    entries = read_entries(path, options.caption_field, options.format_name)
+    return _predictions(entries, ImageNames(wanted, files, labels, other_files), path, options)
 
 
 def predictions_of(
@@ -72,7 +73,7 @@ def predictions_of(
 ) -> Predictions:
     """As `read_predictions`, of captions in memory by id or file name; errors call them `source`."""
     entries = [Entry({KEY: image_name(key, source)}, caption) for key, caption in captions.items()]
-    names = ImageNames(references.captions, references.files, references.labels)
+    names = ImageNames(references.captions, references.files, references.labels, references.other_files)
     return _predictions(entries, names, source, options)
 
 

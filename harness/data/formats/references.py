@@ -15,6 +15,7 @@ from harness.data.formats.annotations import SPLIT_NAMES, AnnotatedImage, Annota
 from harness.data.formats.captions_by_image import captions_of
 from harness.data.formats.ids import image_ids, named, whole_number
 from harness.data.formats.karpathy_json import images_of
+from harness.data.formats.look import single_words
 from harness.data.formats.registry import read_annotations
 from harness.utils.errors import BenchError
 from harness.utils.files import shortened
@@ -31,9 +32,9 @@ METEOR_SEPARATOR: Final = "|||"
 class References:
     """Reference captions by image id, in the order of the file's images; domains and file names if it has them.
 
-    `others` are ids of the file's images of other splits. `labels` are ids as the file has them, where these are texts:
-    its images are then numbered in its order. `left_out` are images that the file has no captions of; `notes` say so.
-    `id_field` is the key of the ids, where the format leaves it open.
+    `others` are ids and `other_files` files of the file's images of other splits. `labels` are ids as the file has
+    them, where these are texts: its images are then numbered in its order. `left_out` are images that the file has no
+    captions of; `notes` say so. `id_field` is the key of the ids, where the format leaves it open.
     """
 
     name: str
@@ -41,6 +42,7 @@ class References:
     domains: dict[int, str] = field(default_factory=dict)
     files: dict[int, str] = field(default_factory=dict)
     others: frozenset[int] = frozenset()
+    other_files: frozenset[str] = frozenset()
     labels: dict[int, str] = field(default_factory=dict)
     left_out: frozenset[int] = frozenset()
     notes: tuple[str, ...] = ()
@@ -100,13 +102,16 @@ def references_from(annotations: Annotations, split: str | None = None) -> Refer
             files[image_id] = image.file
         if not are_numbers:
             labels[image_id] = str(image.name)
-    others = (whole_number(image.name) for image in annotations.images.values() if image.name not in ids)
+    of_other_splits = [image for image in annotations.images.values() if image.name not in ids]
+    others = (whole_number(image.name) for image in of_other_splits)
+    notes += single_words([text for texts in captions.values() for text in texts])
     return References(
         path.name.partition(".")[0],
         captions,
         domains,
         files,
         others=frozenset(number for number in others if number is not None),
+        other_files=frozenset(image.file for image in of_other_splits if image.file),
         labels=labels,
         left_out=frozenset(ids.values()).difference(captions),
         notes=tuple(notes),

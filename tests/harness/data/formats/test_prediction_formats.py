@@ -13,6 +13,7 @@ from harness.data.formats.content import read_content
 from harness.data.formats.match import MatchOptions
 from harness.data.formats.prediction_formats import PREDICTION_FORMATS
 from harness.data.formats.predictions import read_predictions
+from harness.data.formats.references import read_references
 from harness.utils.errors import BenchError
 from tests.harness.conftest import bench_ok
 from tests.harness.data.formats.prediction_examples import CAPTIONS, EXAMPLES
@@ -277,3 +278,37 @@ def test_a_column_that_is_there_twice_is_refused(tmp_path: Path) -> None:
     path.write_text("image_id,caption,caption\n1,a dog,one dog\n")
     with pytest.raises(BenchError, match="several columns caption"):
         read_predictions(path, [1])
+
+
+def test_a_file_of_another_split_is_not_its_namesake(tmp_path: Path) -> None:
+    table = tmp_path / "references.csv"
+    rows = [f"{split}/{image}.jpg,a {split} of {image},{split}" for split in ("test", "train") for image in range(3)]
+    table.write_text("\n".join(["file_name,caption,split", *rows]))
+    references = read_references(table, split="test")
+    path = tmp_path / "captions.json"
+
+    def read(folder: str) -> dict[int, str]:
+        entries = [{"image": f"{folder}{image}.jpg", "caption": f"of {image}"} for image in range(3)]
+        path.write_text(json.dumps(entries))
+        others = references.other_files
+        return read_predictions(path, references.captions, references.files, other_files=others).captions
+
+    assert list(read("test/").values()) == list(read("").values()) == ["of 0", "of 1", "of 2"]
+    with pytest.raises(BenchError):
+        read("train/")
+
+
+def test_references_of_single_words_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "references.json"
+    for caption, told in ((["a", "dog"], 1), (["a dog", "one dog"], 0)):
+        path.write_text(json.dumps([{"image_id": image, "caption": caption} for image in range(4)]))
+        assert sum("single words" in note for note in read_references(path).notes) == told
+
+
+def test_sentences_without_a_text_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "dataset.json"
+    sentences = [{"raw": "a dog"}, {"raw": None}, {"text": "one dog"}]
+    path.write_text(
+        json.dumps({"images": [{"imgid": 1, "filename": "1.jpg", "split": "test", "sentences": sentences}]})
+    )
+    assert any("2 sentences without a text" in note for note in read_references(path).notes)
