@@ -39,6 +39,7 @@ from results.signature import format_signature
 from results.store.store import Store
 
 MARKER = ".captionbench-report"  # makes a folder a report, and lists the files that were written into it
+PAGE_SCRIPTS = ("gallery_words.js", "gallery_viewer.js", "gallery_choice.js", "gallery.js", "runs.js", "compare.js")
 _MARGIN = 32
 _LINE = 18
 
@@ -55,7 +56,7 @@ def write_report(
     with replaced(out_dir) as folder:
         for name in ("gallery", "models", "runs"):
             (folder / name).mkdir()
-        for name in (*SCRIPTS, "gallery_words.js", "gallery_viewer.js", "gallery_choice.js", "gallery.js", "runs.js"):
+        for name in (*SCRIPTS, *PAGE_SCRIPTS):
             (folder / name).write_text(asset(name), encoding="utf-8")
         (folder / "style.css").write_text(style(), encoding="utf-8")
         _write_pages(store, contents, folder, pictures)

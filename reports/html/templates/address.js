@@ -14,7 +14,7 @@ const site = window.bundle ?? {
 // What the reader chose is in the address, as ?models=a,b&only=1&order=…&q=…: it can be sent to somebody, outlives a
 // reload, and is what controls are set from when a page is shown again, whatever the browser had kept of them.
 const address = (() => {
-  const carried = ["models", "only", "metrics"];
+  const carried = ["models", "only", "metrics", "compare"];
   const plain = (text) => { try { return decodeURIComponent(text.replaceAll("+", " ")); } catch { return text; } };
   const coded = (text) => encodeURIComponent(text).replaceAll("%2F", "/").replaceAll("%3A", ":").replaceAll("%20", "+");
   const parse = (text = site.search) => new Map(text.slice(1).split("&").filter(Boolean).map((pair) => {

@@ -208,3 +208,25 @@ def test_the_gallery_prints_the_chosen_images_only(open_page: Open, report: Path
     expect(page.locator("thead").first).to_have_css("display", "table-header-group")
     expect(page.locator("thead button").first).to_have_css("display", "contents")
     assert re.search("none|visible", page.locator(".scroll").first.evaluate("(e) => getComputedStyle(e).maxHeight"))
+
+
+def test_two_chosen_models_are_compared(open_page: Open, report: Path) -> None:
+    page = open_page(report / "index.html")
+    button = page.get_by_role("button", name="Compare these two")
+    pick(page, PAIR[0]).press("Space")
+    expect(button).to_be_hidden()
+    pick(page, "transformer_base").press("Space")
+    button.press("Enter")
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_role("heading")).to_have_text("expansionnet_v2 and transformer_base")
+    line = dialog.get_by_role("row").filter(has=page.get_by_role("rowheader", name="CIDEr-D")).first
+    one, other, difference = (
+        float(text.split()[0].replace("−", "-")) for text in line.get_by_role("cell").all_text_contents()
+    )
+    assert difference == pytest.approx(one - other, abs=0.11)
+    assert "compare=1" in query(page)
+    page.reload()
+    expect(dialog).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(dialog).to_be_hidden()
+    assert "compare" not in query(page)
