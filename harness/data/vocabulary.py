@@ -28,6 +28,7 @@ words over all splits of the file, those that are evaluated too.
 """
 UNKNOWN = "<unk>"
 _WORD = re.compile(r"[^\s'-]+(?:['-][^\s'-]+)*")
+_ASCII_WORD = re.compile(r"[a-z0-9]+(?:['-][a-z0-9]+)*")
 _APOSTROPHES = str.maketrans({"’": "'", "ʼ": "'", "‐": "-", "‑": "-"})
 _SYMBOL = re.compile(r"([^\w0-9])")
 _DROPPED = frozenset({"", "''", "'", "``", "`", ".", "?", "!", ",", ":", "-", "--", "...", ";"})
@@ -45,6 +46,8 @@ def tokenize(caption: str) -> list[str]:
     encodings of an accented letter give the same word. Scripts without spaces are not segmented here, but by
     `harness.data.word_tokenizers`.
     """
+    if caption.isascii():
+        return _ASCII_WORD.findall(caption.lower())
     text = unicodedata.normalize("NFC", unicodedata.normalize("NFC", caption).lower()).translate(_APOSTROPHES)
     return _WORD.findall("".join(letter if _in_word(letter) else " " for letter in text))
 

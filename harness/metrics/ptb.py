@@ -163,9 +163,9 @@ def tokenize_ptb(captions: Sequence[str]) -> list[str]:
 def _following(lines: Sequence[str], number: int) -> str:
     """The text after a line, as far as the next line that is not empty."""
     following = ""
-    for line in lines[number + 1 :]:
-        following += f"\n{line}"
-        if line.strip():
+    for index in range(number + 1, len(lines)):
+        following += f"\n{lines[index]}"
+        if lines[index].strip():
             return f"{following}\n"
     return following
 

@@ -60,6 +60,11 @@ def test_tokenizing_again_changes_nothing(caption: str) -> None:
     assert tokenize(" ".join(words)) == words
 
 
+@given(st.text(st.characters(max_codepoint=127), max_size=40) | captions)
+def test_plain_letters_are_read_as_among_others(caption: str) -> None:
+    assert tokenize(caption) == tokenize(f"{caption} \u2026"), "a sign that is no word"
+
+
 @given(st.lists(captions, max_size=8))
 def test_known_captions_come_back(texts: list[str]) -> None:
     vocabulary = Vocabulary.build(texts, min_count=1)
