@@ -94,8 +94,12 @@ def cost_of_best(group: Group) -> tuple[tuple[str, str], ...]:
     if best is None:
         return ()
     measured = {*best.costs, *best.stated}
-    cells = [(cost.label, cost_cell(best, cost.name)) for cost in leaderboard_costs(measured)]
-    return tuple((label, cell.text) for label, cell in cells if cell.value is not None)
+    amounts = []
+    for info in leaderboard_costs(measured):
+        cell = cost_cell(best, info.name)
+        if cell.value is not None:
+            amounts.append(("Computation" if info.short_heading == "MAC" else info.label, cell.text))
+    return tuple(amounts)
 
 
 def _lead(models: Sequence[Row], group: Group) -> str:
