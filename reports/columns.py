@@ -6,12 +6,13 @@ leaderboard is one more `Column` in `leaderboard_columns`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from reports import numbers
 from reports.numbers import DASH
-from results.costs import cost_info, cost_order, exported_costs, leaderboard_costs
+from results.costs import cost_info, cost_order, exported_costs, leaderboard_costs, with_unit
 from results.metrics import (
     BETTER,
     RANKING_METRIC,
@@ -38,14 +39,16 @@ _NOISE = "noisy: timings of the same work spread or drift, or other processes ke
 class Cell:
     """One number of a table: the text to show and the value to sort by, or a dash and why.
 
-    `spread` is the standard deviation over seeds as text, `interval` what bounds the value. `reason` explains the text
-    where it is pointed at, `note` below the table. `ranks` are the best and the worst of a place. `by_metric` has what
-    stands here where the table is sorted by another metric. `other_machine`: not to be compared with its column.
+    `deviation` is the standard deviation over seeds, `spread` its text, `interval` what bounds the value. `reason`
+    explains the text where it is pointed at, `note` below the table. `ranks` are the best and the worst of a place.
+    `by_metric` has what stands here where the table is sorted by another metric. `other_machine`: not to be compared
+    with its column.
     """
 
     text: str
     value: float | None = None
     spread: str = ""
+    deviation: float | None = None
     interval: str = ""
     reason: str | None = None
     note: str = ""
@@ -65,8 +68,9 @@ class Column:
     """A column: its name, how a cell is read from a row of a group, what it means, and whether more is better.
 
     `short` is its name where room is scarce. `barred` columns show bars. `key` is the name of its score or cost in the
-    store, or of what else it shows. `more` waits for "all metrics" on the page. Those of a low `priority` get room
-    first in a narrow terminal, which leaves out those without one. `compared`: one end of its values is the better one.
+    store, or of what else it shows, `csv` its name in CSV, where a score has its deviation and interval beside it
+    (`is_score`). `more` waits for "all metrics" on the page. Those of a low `priority` get room first in a narrow
+    terminal, which leaves out those without one. `compared`: one end of its values is the better one.
     """
 
     name: str
@@ -80,6 +84,8 @@ class Column:
     more: bool = True
     priority: int | None = None
     compared: bool = False
+    csv: str = ""
+    is_score: bool = False
 
 
 def leaderboard_columns(metric: str, rows: Sequence[Row], published: Column | None = None) -> list[Column]:
@@ -96,10 +102,16 @@ def leaderboard_columns(metric: str, rows: Sequence[Row], published: Column | No
 
 
 def default_columns(metric: str) -> list[str]:
-    """The names of the columns that exports to Markdown and LaTeX have without `--columns`, in their order."""
+    """The names of the columns that exports to Markdown have without `--metrics`, in their order."""
     metrics = [name for name in metric_order(metric_names()) if not metric_info(name).secondary]
     costs = [cost.label for cost in exported_costs()]
     return list(dict.fromkeys((metric, interval_column().name, place_column().name, *metrics, *costs)))
+
+
+def paper_columns(metric: str) -> list[str]:
+    """The same of a paper's table: numbers have their deviation in place of an interval, and the place is last."""
+    last = place_column().name
+    return [*(name for name in default_columns(metric) if name not in {last, interval_column().name}), last]
 
 
 def place_column() -> Column:
@@ -139,7 +151,14 @@ def score_column(name: str) -> Column:
         more=info.secondary,
         priority=info.priority,
         compared=info.better != "neither",
+        csv=csv_name(name),
+        is_score=True,
     )
+
+
+def csv_name(name: str) -> str:
+    """A metric's name as that of a column in CSV: "cider_d" for CIDEr-D."""
+    return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
 
 
 def held_out_column(name: str) -> Column:
@@ -197,6 +216,7 @@ def cost_column(name: str, rows: Sequence[Row]) -> Column:
         key=name,
         more=False,
         priority=info.priority,
+        csv=info.csv or with_unit(name, unit),
     )
 
 
@@ -209,6 +229,7 @@ def published_column(read: Callable[[Row, Group], Cell]) -> Column:
         "Pub.",
         sortable=False,
         key=PUBLISHED,
+        csv=f"{csv_name(RANKING_METRIC)}_published",
     )
 
 
@@ -224,7 +245,7 @@ def score_cell(spread: Spread | Quantity | None, show: Callable[[float], str] = 
         return Cell(show(value), value, interval=interval)
     deviation = "" if spread.sd is None else show(spread.sd)
     bounds = None if spread.low is None or spread.high is None else (spread.low, spread.high)
-    return Cell(show(value), value, deviation, interval, spread.reason, spread.reason or "", bounds)
+    return Cell(show(value), value, deviation, spread.sd, interval, spread.reason, spread.reason or "", bounds)
 
 
 def interval_cell(row: Row, group: Group) -> Cell:

@@ -26,6 +26,16 @@ _THEME_OF_UNIT: Final[dict[str, Theme]] = {
 }
 
 
+# How names of costs spell units out; a unit that a name does not spell out is appended as it is.
+_SPELT_OUT: Final = {
+    "s": "seconds",
+    "h": "hours",
+    "images/s": "images_per_second",
+    "GMAC": "gmac",
+    "GMAC/s": "gmac_per_second",
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostInfo:
     """One cost: its name, what it means, and where and how it is shown.
@@ -43,6 +53,7 @@ class CostInfo:
         priority: columns of a low one get room first in a narrow terminal.
         legend: what the terminal says of it below its tables.
         stands_in_for: the cost that leaderboards show instead, where results have it.
+        csv: the name of its column in CSV, if not its name with its unit.
     """
 
     name: str
@@ -57,6 +68,7 @@ class CostInfo:
     priority: int = LAST
     legend: str = ""
     stands_in_for: str = ""
+    csv: str = ""
 
     @property
     def short_heading(self) -> str:
@@ -70,6 +82,7 @@ COSTS: tuple[CostInfo, ...] = (
         meaning="elements of all distinct parameters, frozen ones included",
         theme="Size and computation",
         short="Params",
+        csv="params",
         position=1,
         priority=100,
     ),
@@ -79,6 +92,7 @@ COSTS: tuple[CostInfo, ...] = (
         meaning="beam search for one image, for a caption as long as the test split's captions were on average",
         theme="Size and computation",
         short="MAC",
+        csv="gmac",
         position=2,
         priority=20,
         exported=True,
@@ -120,6 +134,7 @@ COSTS: tuple[CostInfo, ...] = (
         meaning="beam search for a caption of as many tokens as are allowed (maxlen)",
         theme="Size and computation",
         short="MAC",
+        csv="gmac_longest",
         position=3,
         priority=30,
         legend="multiply-accumulates of one image's caption by beam search",
@@ -143,6 +158,7 @@ COSTS: tuple[CostInfo, ...] = (
         meaning="wall-clock time of all training steps, without validation",
         theme="Time",
         short="Training",
+        csv="train_s",
         position=5,
         priority=50,
         legend="the time of all steps",
@@ -216,6 +232,7 @@ COSTS: tuple[CostInfo, ...] = (
     CostInfo(
         name="latency_median",
         label="Latency",
+        csv="latency_s",
         meaning="median time from features to finished captions, over the images that were timed",
         theme="Latency",
         position=4,
@@ -348,6 +365,13 @@ def cost_info(name: str, unit: str) -> CostInfo:
         theme=_THEME_OF_UNIT.get(unit, "Other"),
         better="higher" if unit == "images/s" else "lower",
     )
+
+
+def with_unit(name: str, unit: str) -> str:
+    """A cost's name with its unit, unless the name has it: "latency_median_s", "gmac_beam"; counts have none."""
+    if unit in {"", "1"} or f"_{_SPELT_OUT.get(unit, unit)}_" in f"_{name}_":
+        return name
+    return f"{name}_{unit.replace('/', '_per_').replace('%', 'percent')}"
 
 
 def cost_order(names: Iterable[str]) -> list[str]:

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from sqlalchemy import URL, Connection, Select, and_, select, type_coerce
 
+from results.costs import with_unit
 from results.errors import StoreError
 from results.metrics import RANKING_METRIC, is_more, more_metric_info
 from results.published.scores import nearest, told_by_card
@@ -39,15 +40,6 @@ Rows = Sequence[Sequence[Any]]
 
 IDENTITY: Final = {"run": "category", "model": "category", "role": "category", "seed": "int64", "dataset": "category"}
 CONDITIONS: Final = dict.fromkeys(("track", "fingerprint", "signature", "code_model", "code_revision"), "category")
-
-# How names of costs spell units out; a unit that a name does not spell out is appended as it is.
-_SPELT_OUT = {
-    "s": "seconds",
-    "h": "hours",
-    "images/s": "images_per_second",
-    "GMAC": "gmac",
-    "GMAC/s": "gmac_per_second",
-}
 
 
 def open(workspace_or_database: str | Path | URL) -> Results:
@@ -455,13 +447,6 @@ def _rank(row: Row, group: Group, run: Run) -> dict[str, Any]:
         f"{RANKING_METRIC}_published_percent": match.score.value if match and told is None else told,
         f"{RANKING_METRIC}_published_matches": match.matches if match and told is None else None,
     }
-
-
-def with_unit(name: str, unit: str) -> str:
-    """A cost's name with its unit, unless the name has it: "latency_median_s", "gmac_beam"; counts have none."""
-    if unit in {"", "1"} or f"_{_SPELT_OUT.get(unit, unit)}_" in f"_{name}_":
-        return name
-    return f"{name}_{unit.replace('/', '_per_').replace('%', 'percent')}"
 
 
 def typed(columns: Mapping[str, Sequence[Any]], dtypes: Mapping[str, str]) -> pd.DataFrame:

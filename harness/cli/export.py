@@ -1,15 +1,25 @@
-"""`bench export`: files for other programs to read."""
+"""`bench export`: tables and figures for papers, files for other programs, and runs for other machines."""
+
+from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from harness.cli import options
 from harness.cli.inputs import doing, open_results
 from harness.cli.output import ForceOption, Out, OutputFolder, check_out, deliver, echo, write_errors
+from harness.config.model_patterns import match_stored, split_patterns
 from harness.utils.errors import BenchError
+from harness.utils.files import shortened
 from harness.utils.workspace import DEFAULT, Workspace
+
+if TYPE_CHECKING:
+    from reports.tables.contents import Contents
+    from reports.tables.selection import NumberedTable
+    from results.runs.standings import RankingOptions
+    from results.store.store import Store
 
 EXAMPLES = {
     "submission": r"""
@@ -20,15 +30,30 @@ bench export submission m2-s0-1f3a09bc42 --server nocaps \
 """,
     "leaderboard": r"""
 bench export leaderboard
-bench export leaderboard --format latex --columns CIDEr-D,place,parameters \
-    --out leaderboard.tex
-bench export leaderboard --format csv --db postgresql://me@server/captions
+bench export leaderboard --models 'expansionnet*,updown,human' --split test \
+    --metrics CIDEr-D,BLEU-4,parameters --format latex --out table.tex
+bench export leaderboard --format csv --table all --out leaderboard.csv
+bench export leaderboard --format json --db postgresql://me@server/captions
 """,
     "figures": """
 bench export figures --out figures
 bench export figures --db baseline.sqlite --out paper/figures
 """,
 }
+
+_TABLES_SHOWN = 9
+StoredModelsOption = Annotated[
+    str, typer.Option("--models", metavar="NAMES", help="Rows to show: names or globs of stored models, with commas.")
+]
+SplitOption = Annotated[str | None, typer.Option("--split", metavar="SPLIT", help="Only tables of this split.")]
+TableOption = Annotated[
+    str | None,
+    typer.Option("--table", metavar="NUMBER", help="Which table, or all.", show_default="the one of most models"),
+]
+RenameOption = Annotated[
+    list[str] | None,
+    typer.Option("--rename", metavar="MODEL=NAME", help="A model's name in the output; may be repeated."),
+]
 
 
 def submission(
@@ -113,14 +138,18 @@ def leaderboard(
     db: options.DatabaseOption = None,
     format: Annotated[
         Literal["markdown", "csv", "latex", "json"],
-        typer.Option("--format", "-f", help="latex needs the packages booktabs and threeparttable."),
+        typer.Option("--format", "-f", help="latex needs the package booktabs."),
     ] = "markdown",
-    columns: Annotated[
+    models: StoredModelsOption = "all",
+    split: SplitOption = None,
+    table: TableOption = None,
+    metrics: Annotated[
         str | None,
         typer.Option(
-            metavar="NAMES", help="For markdown and latex: names of columns, such as CIDEr-D,place,parameters, or all."
+            metavar="NAMES", help="Names of columns, such as CIDEr-D,place,parameters, or all; json always has all."
         ),
     ] = None,
+    rename: RenameOption = None,
     metric: options.RankingMetricOption = "CIDEr-D",
     margin: options.MarginOption = None,
     place_unfinished: options.PlaceUnfinishedOption = False,
@@ -131,33 +160,79 @@ def leaderboard(
     ] = None,
     force: ForceOption = False,
 ) -> None:
-    """Write the leaderboard's tables: markdown and latex to paste, csv and json for other programs.
+    """Write a table of the leaderboard: the one of most models, or the one that --split or --table chooses.
 
-    csv is `results.open(WORKSPACE).leaderboard()`: scores times 100, with units in the names of columns. json also has
-    every reason and condition; its scores are fractions.
+    latex is a table of a paper: display names, the best bold, the second underlined. csv has one row a model, and
+    json every reason and condition. Scores are times 100, and fractions in json.
     """
-    if columns is not None and format in {"csv", "json"}:
-        why = f"--columns is not used by --format {format}, which has every column"
-        raise BenchError(why, "leave it out, or write latex")
-    from reports.tables.contents import Contents
-    from reports.text import markup
-    from results.frames import Results
+    if metrics is not None and format == "json":
+        raise BenchError("--metrics is not used by --format json, which has every column", "leave it out")
+    if rename and format in {"markdown", "json"}:
+        raise BenchError(
+            f"--rename is not used by --format {format}, which has the models' own names",
+            "leave it out, or write latex or csv",
+        )
+    from reports.tables.selection import with_tables
     from results.runs.standings import RankingOptions
 
     check_out(out, force=force, inputs=[Workspace(workspace, db).database])
     ranking = RankingOptions(margin, place_unfinished, same_machine)
-    names = None if columns is None else [name.strip() for name in columns.split(",")]
+    names = None if metrics is None else split_patterns(metrics)
+    renamed = _renamed(rename)
     with open_results(workspace, db) as store, doing("Reading the results"):
+        contents, tables = _chosen_tables(store, metric, ranking, models, split, table)
+        chosen = with_tables(contents, tables)
         if format == "csv":
-            text = markup.as_csv(Results(store).leaderboard(metric=metric, options=ranking))
-        elif format == "json":
-            text = markup.as_json(Contents.read(store, metric, ranking))
+            from reports.text.csv_rows import as_csv
+
+            text = as_csv(contents, tables, names, renamed)
+        elif format == "latex":
+            from reports.text.latex import latex
+
+            text = latex(chosen, names, renamed)
         else:
-            write = markup.markdown if format == "markdown" else markup.latex
-            text = write(Contents.read(store, metric, ranking), names)
+            from reports.text import markup
+
+            text = markup.as_json(chosen) if format == "json" else markup.markdown(chosen, names)
     deliver(text, out)
     if out is not None:
         echo(out)
+
+
+def _chosen_tables(
+    store: Store, metric: str, ranking: RankingOptions, models: str, split: str | None, table: str | None
+) -> tuple[Contents, list[NumberedTable]]:
+    """The store's contents and the tables that the options choose; says which was taken where several could be."""
+    from reports.tables.contents import Contents
+    from reports.tables.selection import choose_tables, matching_tables, model_names
+
+    contents = Contents.read(store, metric, ranking)
+    if not contents.groups:
+        raise BenchError("no run has finished yet", "make some with: bench run --models all")
+    rows = match_stored(split_patterns(models), model_names(contents))
+    tables = matching_tables(contents, models=rows, split=split)
+    if not tables:
+        raise BenchError(f"--models {models}: no such row on the split {split}", "name others, or leave out --split")
+    chosen = choose_tables(tables, table)
+    if table is None and len(tables) > 1:
+        echo(f"table {tables[0].number}: {tables[0].title(tables)}", err=True)
+        echo("others, by their number, or --table all:", err=True)
+        for other in tables[1 : 1 + _TABLES_SHOWN]:
+            echo(f"  --table {other.number}  {other.title(tables)}", err=True)
+        if len(tables) > 1 + _TABLES_SHOWN:
+            echo(f"  and {len(tables) - 1 - _TABLES_SHOWN} more", err=True)
+    return contents, chosen
+
+
+def _renamed(texts: list[str] | None) -> dict[str, str]:
+    """The names of `--rename MODEL=NAME`."""
+    renamed = {}
+    for text in texts or ():
+        model, equals, name = text.partition("=")
+        if not equals or not model or not name:
+            raise BenchError(f"--rename {shortened(text)!r} is not MODEL=NAME", "for example --rename my_model=Ours")
+        renamed[model] = name
+    return renamed
 
 
 def figures(

@@ -1,8 +1,11 @@
 """The models that `--models` names: names, shell patterns and `all`."""
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
 
 from harness.utils.errors import BenchError
+from harness.utils.files import shortened
 from zoo.registry import model_card, select_models
 
 CAPTIONS = "captions:"
@@ -55,3 +58,21 @@ def expand_models(
     if not chosen:
         raise BenchError("--models names no model", "write --models all, or see `bench models` for the names")
     return list(chosen)
+
+
+def match_stored(patterns: Iterable[str], names: Sequence[str], option: str = "--models") -> list[str]:
+    """The stored rows that names, shell patterns and `all` stand for, in their own order.
+
+    BenchError, with the nearest names, for a pattern that no row matches.
+    """
+    chosen: set[str] = set()
+    for pattern in patterns:
+        matching = [name for name in names if pattern in {"all", name} or fnmatchcase(name, pattern)]
+        if not matching:
+            near = get_close_matches(pattern, names, n=3, cutoff=0.5)
+            hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(names)}"
+            raise BenchError(f"{option} {shortened(pattern)}: no such row is stored", hint)
+        chosen.update(matching)
+    if not chosen:
+        raise BenchError(f"{option} names no model", f"there are {', '.join(names)}")
+    return [name for name in names if name in chosen]

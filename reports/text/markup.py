@@ -1,42 +1,33 @@
-"""Leaderboards to paste, in GitHub's Markdown and LaTeX, times 100; and for programs, in CSV and JSON, as fractions."""
+"""Leaderboards in GitHub's Markdown, times 100, and in JSON, as fractions."""
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from reports.columns import PLACE, Cell, default_columns
-from reports.numbers import DASH
+from reports.columns import Cell
 from reports.tables.boards import separated_by
 from reports.tables.budget_table import budget_table
 from reports.tables.contents import Contents
 from reports.tables.facts import contamination
-from reports.tables.leaderboards import Titled, leaderboards, people
-from reports.tables.table import Line, Table, letters
-from reports.tables.verdict import as_given_note, part_of_split_note, verdict
-from reports.text.grid import escape_latex, escape_markdown, latex_row, markdown_table, one_line, tabular
-from results.errors import StoreError
+from reports.tables.leaderboards import Titled, people
+from reports.tables.selection import ALL_COLUMNS, choose_columns, leaderboards_with
+from reports.tables.table import Line, Table
+from reports.tables.verdict import verdict
+from reports.text.grid import escape_markdown, markdown_table, one_line
 from results.metrics import RANKING_METRIC
 from results.published.scores import nearest, told_by_card
 from results.runs.leaderboard import Group, Row
 from results.runs.standings import STILL_LEARNING, Comparisons, RankInterval
 from results.signature import format_signature
-from results.text import printable
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
-
-ALL = "all"
-_NEEDS = "% needs \\usepackage{booktabs} and \\usepackage{threeparttable}\n"
 
 
-def markdown(contents: Contents, columns: Sequence[str] | None = None) -> str:
-    """One table a group, with verdict, notes and signature; without `columns` those of `default_columns`."""
+def markdown(contents: Contents, metrics: Sequence[str] | None = None) -> str:
+    """One table a group, with verdict, notes and signature; without `metrics` the columns of `default_columns`."""
     parts: list[str] = []
-    for group, table in _chosen_tables(contents, columns):
+    for group, table in leaderboards_with(contents, metrics):
         parts.append(f"## {escape_markdown(_title(group))}\n")
         if group.separating:
             fields = escape_markdown(separated_by(group))
@@ -53,70 +44,13 @@ def markdown(contents: Contents, columns: Sequence[str] | None = None) -> str:
     return "\n".join(parts) or "No run has finished yet.\n"
 
 
-def latex(contents: Contents, columns: Sequence[str] | None = None) -> str:
-    """One `table` a group, with a label; best places are bold; without `columns` those of `default_columns`."""
-    parts, labels = list[str](), dict[str, int]()
-    for group, table in _chosen_tables(contents, columns):
-        caption, name = f"{_title(group)}.", re.sub(r"[^A-Za-z0-9-]+", "-", f"{group.dataset}-{group.split}")
-        if group.separating:
-            caption += f" Separated from other tables by {separated_by(group)}."
-        for note in (as_given_note([group]), part_of_split_note(group)):
-            if note:
-                caption += f" {note}"
-        signature = format_signature(group.signature, RANKING_METRIC, group.split)
-        tables = [(caption, name, table)]
-        for kind, further in _further_tables(group, contents).items():
-            further_caption = " ".join((f"{_title(group)}. {further.title}.", further.note, *further.table.sentences))
-            tables.append((further_caption, f"{name}-{kind}", further.table))
-        for table_caption, label, shown_table in tables:
-            labels[label] = labels.get(label, 0) + 1  # from the second on, a label has a number
-            number = f"-{labels[label]}" if labels[label] > 1 else ""
-            parts.append(_latex_table(table_caption, shown_table, signature, f"{label}{number}"))
-    return _NEEDS + "\n".join(parts)
-
-
-def _chosen_tables(contents: Contents, columns: Sequence[str] | None) -> list[tuple[Group, Table]]:
-    """Each group's table with these columns, named in part and in any case; a table that lacks one does without."""
-    tables = [leaderboards([group], contents.runs, {})[0][0] for group in contents.groups]
-    known = list(dict.fromkeys(column.name for table in tables for column in table.columns))
-    for column in columns or ():
-        if tables and column != ALL and not _matching(known, column):
-            hint = f"choose from {', '.join(known)}, or all"
-            if _matching(default_columns(RANKING_METRIC), column):
-                raise StoreError(f"--columns {column}: no row has a number for it", hint)
-            raise StoreError(f"--columns {column} is no column of the leaderboard", hint)
-    return [
-        (group, _chosen(table, default_columns(group.metric) if columns is None else columns))
-        for group, table in zip(contents.groups, tables, strict=True)
-    ]
-
-
-def _chosen(table: Table, columns: Sequence[str]) -> Table:
-    names = [column.name for column in table.columns]
-    chosen: list[int] = []
-    for column in columns:
-        indices = list(range(len(names))) if column == ALL else _matching(names, column)
-        if len(indices) > 1 and column != ALL:
-            several = ", ".join(names[index] for index in indices)
-            raise StoreError(f"--columns {column} may be each of: {several}", "write more of its name")
-        chosen += indices
-    table = table.only([index for index in dict.fromkeys(chosen) if table.shows(index)])
-    references = []
-    for line in table.references:  # rows without a model do not say why they have no cost
-        references.append(replace(line, cells=tuple(Cell("") if cell.text == DASH else cell for cell in line.cells)))
-    return replace(table, references=tuple(references))
-
-
-def _matching(names: Sequence[str], column: str) -> list[int]:
-    """The indices of the columns of this name; else of those with this part of a name."""
-    wanted, *plain = (re.sub(r"[^a-z0-9]", "", name.lower()) for name in (column, *names))
-    exact = [index for index, name in enumerate(plain) if name == wanted]
-    return exact or [index for index, name in enumerate(plain) if wanted and wanted in name]
-
-
 def _further_tables(group: Group, contents: Contents) -> dict[str, Titled]:
     tables = {"budgets": budget_table(group, contents.groups, {}), "people": people(group, contents.facets)}
-    return {name: replace(titled, table=_chosen(titled.table, (ALL,))) for name, titled in tables.items() if titled}
+    return {
+        name: replace(titled, table=choose_columns(titled.table, (ALL_COLUMNS,)))
+        for name, titled in tables.items()
+        if titled
+    }
 
 
 def _title(group: Group) -> str:
@@ -149,67 +83,6 @@ def _markdown_parts(table: Table) -> Iterator[str]:
     if table.marks:
         notes = (f"<sup>{mark}</sup> {escape_markdown(note)}  " for note, mark in table.marks.items())
         yield "\n".join(notes) + "\n"
-
-
-def _latex_table(caption: str, table: Table, signature: str, label: str) -> str:
-    """A row's words are notes, and the first score alone has its deviation over seeds: a paper's column is narrow."""
-    marks = dict(table.marks)
-
-    def described(line: Line) -> str:  # the note of a badge says its label too
-        return _described(replace(line, badges=()))
-
-    for said in filter(None, map(described, table.all_lines)):
-        marks.setdefault(said, letters(len(marks)))
-
-    def marked(text: str, *notes: str) -> str:
-        # In one: marks take no width, so that two would be printed over each other.
-        shown = ",".join(marks[note] for note in notes if note)
-        return text + (rf"\tnote{{{shown}}}" if shown else "")
-
-    def row(line: Line) -> str:
-        cells = []
-        for at, (column, cell) in enumerate(zip(table.columns, line.cells, strict=True)):
-            if column.key == PLACE:
-                text = escape_latex(DASH if cell.note else cell.text)
-                text = rf"\textbf{{{text}}}" if cell.ranks and cell.ranks[0] == 1 else text
-            else:
-                text = escape_latex(cell.text if at else _with_spread(cell))
-            cells.append(marked(text, cell.note))
-        name = marked(escape_latex(line.name), *(badge.note for badge in line.badges), described(line))
-        return latex_row([name, *cells])
-
-    between = [r"\midrule"] if table.lines and table.references else []
-    rows = [*map(row, table.lines), *between, *map(row, table.references)]
-    headers = "; ".join(f"{each.short}: {each.name}" for each in table.columns if each.short != each.name)
-    notes = [rf"\item[{mark}] {escape_latex(note)}" for note, mark in [(headers, ""), *marks.items()] if note]
-    lines = [
-        r"\begin{table}",
-        r"\centering",
-        r"\begin{threeparttable}",
-        rf"\caption{{{escape_latex(caption)}}}",
-        rf"\label{{tab:{label}}}",
-        r"\footnotesize",
-        r"\setlength{\tabcolsep}{3pt}",
-        *tabular(["Model", *(escape_latex(column.short) for column in table.columns)], rows),
-        *([r"\begin{tablenotes}", *notes, r"\end{tablenotes}"] if notes else []),
-        r"\end{threeparttable}",
-        f"% {one_line(signature)}",
-        r"\end{table}",
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def as_csv(leaderboard: DataFrame) -> str:
-    """The frame of `Results.leaderboard`, a line a row; blank: not measured."""
-
-    def harmless(value: str) -> str:
-        """Text that a spreadsheet would take for a formula is quoted by an apostrophe."""
-        text = printable(value)
-        return f"'{text}" if text[:1] in {"=", "+", "-", "@", "\t", "\r"} else text
-
-    text = leaderboard.select_dtypes(["category", "string"]).columns
-    columns = {name: leaderboard[name].astype("string").map(harmless, na_action="ignore") for name in text}
-    return leaderboard.assign(**columns).to_csv(index=False, lineterminator="\n")
 
 
 def as_json(contents: Contents) -> str:

@@ -77,7 +77,7 @@ def tables_in(text: str) -> list[list[tuple[str, list[str]]]]:
 
 def exported_tables(database: Path, columns: str) -> list[list[tuple[str, list[str]]]]:
     """The first table of each group of comparable runs, the largest group first, exported."""
-    exported = bench_ok("export", "leaderboard", "--db", str(database), "--columns", columns).stdout
+    exported = bench_ok("export", "leaderboard", "--db", str(database), "--metrics", columns, "--table", "all").stdout
     groups = re.split(r"^## ", exported, flags=re.MULTILINE)[1:]
     return [tables_in(group)[0] for group in groups]
 
@@ -87,7 +87,7 @@ def groups_of(name: str) -> list[dict[str, Any]]:
     """The groups of comparable runs of a committed database, the largest first; only read them."""
     database = ROOT / "baselines" / f"{name}.sqlite"
     groups: list[dict[str, Any]] = json.loads(
-        bench_ok("export", "leaderboard", "--db", database, "--format", "json").stdout
+        bench_ok("export", "leaderboard", "--db", database, "--format", "json", "--table", "all").stdout
     )
     return groups
 

@@ -1,23 +1,15 @@
-"""Leaderboards as Markdown, CSV, LaTeX and JSON: complete, escaped, and honest about what is missing."""
+"""Leaderboards as Markdown and JSON: complete, escaped, and honest about what is missing."""
 
-import csv
-import io
 import json
-import re
-import shutil
-import subprocess
-from pathlib import Path
 
 import pytest
 
-from harness.utils.errors import BenchError
 from reports.tables.contents import Contents
 from reports.text.grid import escape_latex, escape_markdown
-from reports.text.markup import as_csv, as_json, latex, markdown
-from results import Results
+from reports.text.latex import latex
+from reports.text.markup import as_json, markdown
 from results.errors import StoreError
 from results.store.store import Store
-from tests.harness.conftest import bench_or_raise
 
 
 @pytest.fixture
@@ -65,20 +57,6 @@ def test_text_stays_text_on_one_line(text: str, markdown: str, latex: str) -> No
     assert escape_latex(text).replace("   ", "  ") == latex
 
 
-def test_latex_is_booktabs(shown: Contents) -> None:
-    shown.groups[0].signature["feat"] = "one\r\ntwo\u2028three"
-    text = latex(shown)
-    assert text.count(r"\begin{tabular}") == text.count(r"\toprule") == text.count(r"\bottomrule") == 5
-    assert r"expansionnet\_v2 $\times$2 & 104.9 $\pm$0.9 & 81.8--127.9 & \textbf{1} &" in text
-    assert r"transformer\_base $\times$2 & 97.8 $\pm$0.9 & 76.3--119.4 & 2 &" in text
-    assert len(set(re.findall(r"\\label\{(.*)\}", text))) == 5
-    header = next(line for line in text.splitlines() if line.startswith("Model &"))
-    assert header == r"Model & C & 95 \% & Rank & B-4 & M & R & MAC \\"
-    rows = [line for line in text.split(r"\end{tabular}")[0].splitlines() if line.endswith(r"\\")]
-    assert len({line.count(" & ") for line in rows}) == 1
-    assert "feat:one two three|" in text, "whatever ends a line would end the comment"
-
-
 def test_columns_are_chosen_by_name(shown: Contents) -> None:
     assert heads(markdown(shown, ["parameters", "cider", "bleu-1"]))[0] == "| Model | Parameters | CIDEr-D | BLEU-1 |"
     assert "| BLEU-3 |" in heads(markdown(shown, ["all", "rank"]))[0]
@@ -88,43 +66,6 @@ def test_columns_are_chosen_by_name(shown: Contents) -> None:
     for column, message in refused.items():
         with pytest.raises(StoreError, match=message):
             latex(shown, [column])
-
-
-@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs a TeX: Debian's texlive-latex-extra")
-def test_latex_compiles_and_fits_a_page(shown: Contents, tmp_path: Path) -> None:
-    shown.groups[0].signature["feat"] = "a_b#c%d&{e}[one,two,three]@four,five,six,seven,eight,nine,ten"
-    packages = "".join(rf"\usepackage{{{name}}}" for name in ("booktabs", "threeparttable"))
-    page = rf"\documentclass{{article}}{packages}\begin{{document}}{latex(shown)}\end{{document}}"
-    (tmp_path / "a.tex").write_text(page, encoding="utf-8")
-    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "a.tex"]
-    found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
-    assert found.returncode == 0, found.stdout[-2000:]
-    assert "Overfull" not in found.stdout
-
-
-def test_csv_is_the_leaderboard_frame_with_blanks_for_missing(store: Store) -> None:
-    frame = Results(store).leaderboard()
-    lines = list(csv.DictReader(io.StringIO(as_csv(frame))))
-    assert len(lines) == 18, "on each of two splits four models, one under another beam too, and two references a group"
-    assert list(lines[0]) == list(frame.columns)
-    best, blind = lines[0], next(line for line in lines if line["model"] == "blind")
-    placed = {name: best[name] for name in ("model", "seeds", "place_best", "place_worst", "train_seconds")}
-    assert list(placed.values()) == ["expansionnet_v2", "1 2", "1", "1", "84.5"]
-    assert float(best["CIDEr-D_percent"]) == pytest.approx(104.86)
-    assert float(best["CIDEr-D_held_out_percent"]) == pytest.approx(0.9 * 104.86)
-    blank = ("METEOR_percent", "METEOR_sd_percent", "place_best", "not_above", "METEOR_held_out_percent")
-    assert [blind[name] for name in blank] == [""] * 5
-    below = next(line for line in lines if line["split"] == "nocaps" and line["model"] == "show_tell_lstm")
-    assert (below["place_best"], below["not_above"]) == ("", "blind retrieval")
-    assert best["signature"].startswith("data:scenes#1f3a09bc|nrefs:5|")
-
-
-def test_csv_holds_no_formula(store: Store) -> None:
-    frame = Results(store).leaderboard()
-    frame["differs"] = "=cmd()"
-    frame["signature"] = frame.signature.cat.rename_categories(lambda signature: f"+{signature}")
-    line = next(csv.DictReader(io.StringIO(as_csv(frame))))
-    assert (line["differs"], line["signature"][:6]) == ("'=cmd()", "'+data")
 
 
 def test_json_has_reasons_and_each_metric_its_own_tests(shown: Contents) -> None:
@@ -140,22 +81,3 @@ def test_json_has_reasons_and_each_metric_its_own_tests(shown: Contents) -> None
     assert all(of["floors"] is None and "CIDEr-D" in of["floors_reason"] for of in others.values())
     assert rows["blind"]["held_out"]["METEOR"]["reason"] == "METEOR took longer than 300 s"
     assert rows["expansionnet_v2"]["published"] is None, "papers print nothing of scenes"
-
-
-@pytest.mark.parametrize("format", ["markdown", "csv", "latex", "json"])
-def test_the_command_prints_or_writes(store: Store, tmp_path: Path, format: str) -> None:
-    words = ("export", "leaderboard", "--db", store.name, "--format", format)
-    code, printed = bench_or_raise(*words)
-    assert (code, bool(printed)) == (0, True)
-    assert bench_or_raise(*words, "--out", tmp_path / "out.txt")[0] == 0
-    assert (tmp_path / "out.txt").read_text(encoding="utf-8") == printed
-    if format == "markdown":
-        printed = bench_or_raise(*words, "--metric", "ROUGE-L")[1]
-        assert heads(printed)[0].startswith("| Model | ROUGE-L | 95 % interval | Rank | CIDEr-D | BLEU-4 |")
-        assert ", by ROUGE-L\n" in printed
-
-
-def test_columns_of_a_csv_cannot_be_chosen(store: Store) -> None:
-    with pytest.raises(BenchError, match="--columns") as caught:
-        bench_or_raise("export", "leaderboard", "--db", store.name, "--format", "csv", "--columns", "CIDEr-D")
-    assert caught.value.hint

@@ -15,7 +15,7 @@ import pytest
 
 import results
 from results import ImageRecord, Quantity, Results, SplitResult, Store, StoreError
-from results.frames import with_unit
+from results.costs import with_unit
 from results.records import CodeRecord
 
 Add = Callable[..., str]

@@ -1,0 +1,139 @@
+"""Which tables an export writes, and which of their rows and columns."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from reports.columns import Cell, default_columns
+from reports.numbers import DASH, listed
+from reports.tables.boards import separated_by
+from reports.tables.contents import Contents
+from reports.tables.leaderboards import leaderboards
+from reports.tables.table import Table
+from results.errors import StoreError
+from results.metrics import RANKING_METRIC
+from results.runs.leaderboard import Group
+from results.runs.selection import keep_models
+
+ALL_TABLES = ALL_COLUMNS = "all"
+_LONGEST = 80  # letters of what separates a table, in its title
+
+
+@dataclass(frozen=True)
+class NumberedTable:
+    """A table's group, and its number among all tables of the store, from 1; the largest comes first."""
+
+    number: int
+    group: Group
+
+    def title(self, others: Iterable[NumberedTable]) -> str:
+        """Its name and how many rows it has; with what separates it, where others have the same name."""
+        counts = [(len(self.group.rows), "model"), (len(self.group.references), "reference")]
+        title = f"{self.group.name}, {listed([_counted(*count) for count in counts if count[0]])}"
+        if any(other.group.name == self.group.name and other.number != self.number for other in others):
+            fields = separated_by(self.group)
+            title += f"; {fields if len(fields) <= _LONGEST else f'{fields[: _LONGEST - 1]}…'}"
+        return title
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def model_names(contents: Contents) -> list[str]:
+    """The models and references that have a row, in the order of the tables."""
+    return list(dict.fromkeys(row.model for group in contents.groups for row in (*group.rows, *group.references)))
+
+
+def matching_tables(
+    contents: Contents, *, models: Collection[str] | None = None, split: str | None = None
+) -> list[NumberedTable]:
+    """The tables of a split with rows of these models, and without other rows: those of most rows first.
+
+    Raises:
+        StoreError: there is no such split.
+    """
+    splits = list(dict.fromkeys(group.split for group in contents.groups))
+    if split is not None and split not in splits:
+        raise StoreError(f"--split {split}: no result is of this split", f"choose of {', '.join(splits)}")
+    tables = []
+    for number, group in enumerate(contents.groups, start=1):
+        if split not in {None, group.split}:
+            continue
+        chosen = group if models is None else keep_models(group, models)
+        if chosen.rows or chosen.references:
+            tables.append(NumberedTable(number, chosen))
+    return sorted(tables, key=lambda table: (-len(table.group.rows), table.number))
+
+
+def choose_tables(tables: Sequence[NumberedTable], table: str | None) -> list[NumberedTable]:
+    """The table of a number, all of them, or without a choice that of most rows.
+
+    Raises:
+        StoreError: it is no number of one of these tables.
+    """
+    if table == ALL_TABLES:
+        return sorted(tables, key=lambda each: each.number)
+    if table is None:
+        return list(tables[:1])
+    chosen = [each for each in tables if str(each.number) == table]
+    if not chosen:
+        numbers = listed([str(each.number) for each in sorted(tables, key=lambda each: each.number)], "or")
+        raise StoreError(f"--table {table}: there is no such table", f"choose {numbers}, or all")
+    return chosen
+
+
+def with_tables(contents: Contents, tables: Sequence[NumberedTable]) -> Contents:
+    """The contents with these tables alone."""
+    return replace(contents, groups=tuple(table.group for table in tables))
+
+
+def leaderboards_with(
+    contents: Contents, names: Sequence[str] | None, default: Callable[[str], Sequence[str]] = default_columns
+) -> list[tuple[Group, Table]]:
+    """Each group's table with these columns, named in part and in any case; without names, with the `default` ones.
+
+    A table that lacks one does without.
+    """
+    tables = [leaderboards([group], contents.runs, {})[0][0] for group in contents.groups]
+    known = list(dict.fromkeys(column.name for table in tables for column in table.columns))
+    for name in names or ():
+        if tables and name != ALL_COLUMNS and not _matching(known, name):
+            hint = f"choose from {', '.join(known)}, or all"
+            if _matching(default_columns(RANKING_METRIC), name):
+                raise StoreError(f"--metrics {name}: no row has a number for it", hint)
+            raise StoreError(f"--metrics {name} is no column of the leaderboard", hint)
+    return [
+        (group, choose_columns(table, default(group.metric) if names is None else names))
+        for group, table in zip(contents.groups, tables, strict=True)
+    ]
+
+
+def choose_columns(table: Table, names: Sequence[str]) -> Table:
+    """The table with the columns of these names that have a number.
+
+    Raises:
+        StoreError: several columns match one name.
+    """
+    known = [column.name for column in table.columns]
+    chosen: list[int] = []
+    for name in names:
+        indices = list(range(len(known))) if name == ALL_COLUMNS else _matching(known, name)
+        if len(indices) > 1 and name != ALL_COLUMNS:
+            several = ", ".join(known[index] for index in indices)
+            raise StoreError(f"--metrics {name} may be each of: {several}", "write more of its name")
+        chosen += indices
+    table = table.only([index for index in dict.fromkeys(chosen) if table.shows(index)])
+    references = []
+    for line in table.references:  # rows without a model do not say why they have no cost
+        references.append(replace(line, cells=tuple(Cell("") if cell.text == DASH else cell for cell in line.cells)))
+    return replace(table, references=tuple(references))
+
+
+def _matching(names: Sequence[str], name: str) -> list[int]:
+    """The indices of the columns of this name; else of those with this part of a name."""
+    wanted, *plain = (re.sub(r"[^a-z0-9]", "", each.lower()) for each in (name, *names))
+    exact = [index for index, each in enumerate(plain) if each == wanted]
+    return exact or [index for index, each in enumerate(plain) if wanted and wanted in each]

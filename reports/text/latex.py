@@ -1,0 +1,235 @@
+"""Leaderboards as tables of papers, in LaTeX that needs booktabs alone."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from reports.columns import PLACE, Cell, Column, is_noise, is_of_other_machine, paper_columns
+from reports.model_names import display_name
+from reports.numbers import DASH, listed
+from reports.tables.boards import separated_by
+from reports.tables.contents import Contents
+from reports.tables.selection import leaderboards_with
+from reports.tables.table import Line, Table, letters
+from reports.tables.verdict import as_given_note, part_of_split_note
+from reports.text.grid import escape_latex, latex_row, one_line, tabular
+from results.metrics import RANKING_METRIC
+from results.runs.leaderboard import Group, Row
+from results.signature import format_signature
+
+_HEAD = "% Needs \\usepackage{booktabs}. In a two-column paper, table* takes the width of both columns.\n"
+_UNIT = re.compile("\u202f(\\D+)$")
+
+
+def latex(contents: Contents, metrics: Sequence[str] | None = None, renamed: Mapping[str, str] | None = None) -> str:
+    """One `table` a group, with a label of its own.
+
+    In each column the best of the ranked models is bold, the second underlined. Deviations over seeds are small, and
+    each note stands once below the table. Without `metrics` the columns are those of `paper_columns`.
+    """
+    parts, labels = list[str](), Counter[str]()
+    for group, table in leaderboards_with(contents, metrics, paper_columns):
+        label = re.sub(r"[^A-Za-z0-9-]+", "-", f"tab:{group.dataset}-{group.split}").replace("-", ":", 1)
+        labels[label] += 1  # from the second on, a label has a number
+        number = f"-{labels[label]}" if labels[label] > 1 else ""
+        parts.append(_latex_table(group, table, renamed or {}, label + number))
+    return _HEAD + "\n".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A line of a table with the row of the leaderboard that it is of."""
+
+    line: Line
+    row: Row
+    is_ranked: bool
+
+    @property
+    def notes(self) -> list[str]:
+        """What has to be said of the whole row."""
+        line = self.line
+        notes = [badge.note for badge in line.badges]
+        if self.row.role == "reference":
+            notes += filter(None, (", ".join(filter(None, (line.tag, line.differs))),))
+        return notes
+
+
+def _latex_table(group: Group, table: Table, renamed: Mapping[str, str], label: str) -> str:
+    models = [
+        _Row(line, row, (rank := row.ranks.get(group.metric)) is not None and rank.worst is not None)
+        for line, row in zip(table.lines, group.rows, strict=True)
+    ]
+    references = [_Row(line, row, False) for line, row in zip(table.references, group.references, strict=True)]
+    rows = [*models, *references]
+    shared = _shared_notes(rows, table.columns)
+    marks: dict[str, str] = {}
+
+    def marked(text: str, notes: Sequence[str]) -> str:
+        found = [
+            marks.setdefault(note, letters(len(marks))) for note in dict.fromkeys(notes) if note and note not in shared
+        ]
+        return text + (rf"$^{{{','.join(found)}}}$" if found else "")
+
+    columns = [_column(index, column, rows) for index, column in enumerate(table.columns)]
+    seeds = {len(each.line.runs) for each in models}
+    lines = []
+    for number, each in enumerate(rows):
+        name = display_name(each.row.model, renamed)
+        if each.row.role == "model" and each.line.differs:
+            name += f" ({each.line.differs})"
+        if len(seeds) > 1 and len(each.line.runs) > 1:
+            name += f" ×{len(each.line.runs)}"
+        cells = [
+            marked(column.texts[number], [each.line.cells[index].note] if column.is_noted else [])
+            for index, column in enumerate(columns)
+        ]
+        lines.append(latex_row([marked(escape_latex(name), each.notes), *cells]))
+    between = [r"\midrule"] if models and references else []
+    below = r" \quad ".join(rf"$^{{{mark}}}$\,{escape_latex(note)}" for note, mark in marks.items())
+    signature = format_signature(group.signature, RANKING_METRIC, group.split) if group.rows else ""
+    content = [
+        r"\begin{table}",
+        r"\centering",
+        rf"\caption{{{escape_latex(_caption(group, models, table, columns, shared, renamed))}}}",
+        rf"\label{{{label}}}",
+        r"\medskip\footnotesize",
+        r"\setlength{\tabcolsep}{3pt}",
+        *tabular(
+            ["Model", *(column.heading for column in columns)],
+            [*lines[: len(models)], *between, *lines[len(models) :]],
+        ),
+        *([rf"\par\smallskip{{\footnotesize {below}\par}}"] if below else []),
+        *(
+            [f"% Not comparable with the other tables of this split: {one_line(separated_by(group))}"]
+            * bool(group.separating)
+        ),
+        *([f"% {one_line(signature)}"] if signature else []),
+        r"\end{table}",
+    ]
+    return "\n".join(content) + "\n"
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """A column in LaTeX: its heading, with the unit that all of its numbers have, and a text a row."""
+
+    heading: str
+    texts: Sequence[str]
+    is_noted: bool
+    has_best: bool
+
+
+def _column(index: int, column: Column, rows: Sequence[_Row]) -> _Column:
+    cells = [each.line.cells[index] for each in rows]
+    if column.key == PLACE:
+        texts = [
+            escape_latex(cell.text if cell.ranks else "" if each.row.role == "reference" else DASH)
+            for each, cell in zip(rows, cells, strict=True)
+        ]
+        return _Column(escape_latex(column.short), texts, False, False)
+    units = {found[1] if (found := _UNIT.search(cell.text)) else "" for cell in cells if cell.value is not None}
+    heading, unit = column.short if column.csv and not column.is_score else column.name, ""
+    if len(units) == 1 and (unit := units.pop()):
+        heading += f" ({unit.removesuffix(column.short) or unit})"
+    compared = [_is_compared(column, each) for each in rows]
+    best, second = _best_two(column, [cell for cell, is_compared in zip(cells, compared, strict=True) if is_compared])
+    widest = max((cell.spread for cell in cells), key=len, default="")
+    texts = []
+    for cell, is_compared in zip(cells, compared, strict=True):
+        text = escape_latex(cell.text.removesuffix(f"\u202f{unit}") if unit else cell.text)
+        if is_compared and cell.text == best:
+            text = rf"\textbf{{{text}}}"
+        elif is_compared and cell.text == second:
+            text = rf"\underline{{{text}}}"
+        texts.append(text + _deviation(cell, widest))
+    return _Column(escape_latex(heading), texts, True, best is not None)
+
+
+def _deviation(cell: Cell, widest: str) -> str:
+    """The deviation as small figures, which take the same width in every row of a column."""
+    if not widest:
+        return ""
+    if not cell.spread:
+        return rf"\phantom{{\,{{\scriptsize$\pm${widest}}}}}" if cell.text.strip(DASH) else ""
+    missing = "0" * (len(widest) - len(cell.spread))
+    filler = rf"\phantom{{{missing}}}" if missing else ""
+    return rf"\,{{\scriptsize$\pm${filler}{cell.spread}}}"
+
+
+def _is_compared(column: Column, each: _Row) -> bool:
+    """Whether a row's number may be called the best: of a ranked model, measured, and on the machine of most rows."""
+    if column.is_score or not each.is_ranked:
+        return each.is_ranked
+    cost = each.row.costs.get(column.key)
+    is_measured = cost is not None and cost.value is not None
+    return is_measured and not is_noise(each.row, column.key) and not is_of_other_machine(each.row, column.key)
+
+
+def _best_two(column: Column, cells: Sequence[Cell]) -> tuple[str | None, str | None]:
+    """The texts of the best and the second best number; None where fewer than two differ.
+
+    Numbers that are printed alike are equally good.
+    """
+    values = {cell.text: cell.value for cell in cells if cell.value is not None}
+    ordered = sorted(values, key=lambda text: values[text], reverse=column.descending)
+    return (ordered[0], ordered[1]) if len(ordered) > 1 else (None, None)
+
+
+def _shared_notes(rows: Sequence[_Row], columns: Sequence[Column]) -> set[str]:
+    """The notes of every model of the table, which its caption says once."""
+    models = [each for each in rows if each.row.role == "model"]
+    if len(models) < 2:
+        return set()
+    notes = [
+        {
+            *each.notes,
+            *(cell.note for column, cell in zip(columns, each.line.cells, strict=True) if column.key != PLACE),
+        }
+        for each in models
+    ]
+    return set.intersection(*notes) - {""}
+
+
+def _caption(
+    group: Group,
+    models: Sequence[_Row],
+    table: Table,
+    columns: Sequence[_Column],
+    shared: set[str],
+    renamed: Mapping[str, str],
+) -> str:
+    """What the table is of, what its numbers and marks mean, and which models have no rank."""
+    sentences = [f"{group.name}, {group.track} track." if models else f"{group.name}."]
+    seeds = {len(each.line.runs) for each in models}
+    has_deviation = any(any(table.spreads) for _ in models)
+    if has_deviation and len(seeds) == 1:
+        sentences.append(f"Mean ± standard deviation over {seeds.pop()} seeds.")
+    elif has_deviation:
+        sentences.append("Mean ± standard deviation over seeds, of which ×n says how many there are.")
+    ranked = sum(each.is_ranked for each in models)
+    if any(column.has_best for column in columns):
+        sentences.append(f"Bold: the best of the {ranked} ranked models; underlined: the second.")
+    if any(column.key == PLACE for column in table.columns):
+        sentences.append(f"Place: the ranks that the differences in {group.metric} allow.")
+    without: dict[str, list[str]] = {}
+    for each in models:
+        rank = each.row.ranks.get(group.metric)
+        if not each.is_ranked and rank is not None:
+            reason = "a floor" if rank.is_floor else (rank.reason or "not above the floor").partition(":")[0]
+            without.setdefault(reason, []).append(display_name(each.row.model, renamed))
+    if without:
+        reasons = "; ".join(f"{listed(names)} ({reason})" for reason, names in without.items())
+        sentences.append(f"Without a rank: {reasons}.")
+    abbreviated = [
+        f"{column.short}: {column.name.lower()}"
+        for column in table.columns
+        if column.csv and not column.is_score and column.short != column.name
+    ]
+    if abbreviated:
+        sentences.append(f"{'; '.join(abbreviated)}.")
+    sentences += [f"{note.rstrip('.')}." for note in sorted(shared)]
+    sentences += filter(None, (as_given_note([group]), part_of_split_note(group)))
+    return " ".join(sentences)
