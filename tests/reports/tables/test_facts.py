@@ -15,7 +15,10 @@ from reports.html.report import write_report
 from reports.tables.boards import separations
 from reports.tables.contents import Contents
 from reports.tables.facts import NOT_STATED, contamination, deviations, objective
-from reports.text.markup import as_csv, as_json, latex, markdown
+from reports.tables.selection import choose_tables, matching_tables
+from reports.text.csv_rows import as_csv
+from reports.text.latex import latex
+from reports.text.markup import as_json, markdown
 from results.frames import Results
 from results.runs.leaderboard import leaderboard
 from results.runs.run import Run, StoredPretraining
@@ -148,14 +151,19 @@ def test_terminal_and_exports_show_a_mark_with_its_note(mixed: Store) -> None:
     for text, named, note in (
         (terminal, r"blip/finetuned (\w)\)", r"\n(\w)\)"),
         (markdown(contents), r"blip/finetuned \(images possibly seen\) <sup>(\w)</sup>", r"<sup>(\w)</sup>"),
-        (latex(contents), r"blip/finetuned\\tnote\{(\w)[,}]", r"\\item\[(\w)\]"),
     ):
         marks = set(re.findall(named, text))
         assert marks
         assert marks <= set(re.findall(note + " images possibly seen: Before", text))
-    table = csv.DictReader(io.StringIO(as_csv(Results(mixed).leaderboard())))
-    lines = {line["model"]: line["pretraining"] for line in table}
-    assert (lines["blind"], lines["blip/finetuned"]) == ("", "web")
+    assert latex(contents).count("images possibly seen: Before") == 1, (
+        "of every model of the table: its caption says it"
+    )
+    tables = choose_tables(matching_tables(contents), "all")
+    lines = {line["model"]: line["notes"] for line in csv.DictReader(io.StringIO(as_csv(contents, tables)))}
+    assert "seen: Before" not in lines["blind"]
+    assert "seen: Before" in lines["blip/finetuned"]
+    pretraining = Results(mixed).leaderboard().set_index("model")["pretraining"].dropna()
+    assert set(pretraining) == {"web"}
     rows = {row["model"]: row for group in json.loads(as_json(contents)) for row in group["rows"]}
     assert rows["blind"]["contamination"] is rows["blind"]["pretraining"] is None
     assert rows["blip/finetuned"]["contamination"]["label"] == "other captions seen"

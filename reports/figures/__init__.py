@@ -1,0 +1,1 @@
+"""Figures of papers, drawn by matplotlib, which is imported when one is drawn."""

@@ -1,0 +1,78 @@
+"""What plots of pages and figures of papers show: costs with what bounds them, and numbers by epoch."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from results.costs import leaderboard_costs
+from results.records import EpochRecord, Quantity
+from results.runs.leaderboard import Group, Row
+from results.runs.run import Run
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """A cost to plot against: its name in the store, the title of its plot, and the units that its axis may have.
+
+    `units` are from large to small, each with how many of the store's units make one and the words of an axis in it.
+    """
+
+    cost: str
+    title: str
+    units: tuple[tuple[float, str], ...]
+
+    def scale(self, costs: Iterable[Quantity]) -> tuple[float, str]:
+        largest = max((cost.value for cost in costs if cost.value is not None), default=0.0)
+        return next((each for each in self.units if largest >= each[0]), self.units[-1])
+
+
+def _axis(cost: str, title: str, words: str, **units: float) -> Axis:
+    return Axis(cost, title, tuple((unit, words.format(name)) for name, unit in units.items()))
+
+
+_MACS = {"TMAC": 1e3, "GMAC": 1.0, "MMAC": 1e-3, "kMAC": 1e-6}
+_COUNTS = {
+    name: _axis(name, "Computation", f"{{}} per caption of {length} length", **_MACS)
+    for name, length in (("gmac_beam_mean_length", "mean"), ("gmac_beam", "full"))
+}
+_MARGINS = {"latency_median": "latency_margin"}
+_OTHERS = (
+    _axis("latency_median", "Latency", "median latency, {}", seconds=1.0, ms=1e-3),
+    _axis("train_seconds", "Training time", "training time, {}", hours=3600.0, minutes=60.0, seconds=1.0),
+    Axis("parameters", "Size", ((1e6, "parameters, millions"), (1e3, "parameters, thousands"), (1.0, "parameters"))),
+)
+
+
+def axes_of(group: Group) -> tuple[Axis, ...]:
+    """The costs that a group's scores are plotted against."""
+    measured = leaderboard_costs({name for row in group.rows for name in row.costs})
+    count = next((cost.name for cost in measured if cost.name in _COUNTS), "gmac_beam")
+    return (_COUNTS[count], *_OTHERS)
+
+
+def bounded_cost(row: Row, name: str, runs: Mapping[str, Run]) -> Quantity:
+    """A row's cost with what bounds it: its margin where it has one, its own bounds, or else the range over seeds.
+
+    The quartiles of a latency are over images, which is no uncertainty.
+    """
+    cost, margin = row.costs.get(name), row.costs.get(_MARGINS.get(name, ""))
+    if cost is None or cost.value is None:
+        return cost or Quantity(None, "not measured for this run")
+    if margin is not None and margin.value is not None:
+        return replace(cost, low=cost.value - margin.value, high=cost.value + margin.value)
+    other = row.other_machines.get(name)
+    seeds = (other.seeds if other else ()) or row.seeds
+    over_seeds = (runs[key].costs.get(name) for seed, key in zip(row.seeds, row.keys, strict=True) if seed in seeds)
+    values = [each.value for each in over_seeds if each is not None and each.value is not None]
+    if cost.low is not None or min(values) == max(values):
+        return cost
+    return Quantity(cost.value, None, cost.unit, min(values), max(values))
+
+
+def by_epoch(runs: Iterable[Run], value: Callable[[EpochRecord], float | None]) -> dict[int, list[float]]:
+    """What the runs have of each epoch, counted over all stages, from 1."""
+    found: dict[int, list[float]] = {}
+    for run in runs:
+        for number, epoch in enumerate(run.epochs, start=1):
+            if (seen := value(epoch)) is not None:
+                found.setdefault(number, []).append(seen)
+    return dict(sorted(found.items()))
