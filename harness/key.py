@@ -180,6 +180,24 @@ def _digest_plugin(plugin: Plugin) -> dict[Path, tuple[str, str]]:
     return digests
 
 
+def files_of_plugin(plugin: Path, code: CodeRecord | None) -> tuple[dict[str, Path], list[str]]:
+    """The files of a plug-in that a run was made with, by name, and those that are gone or others now.
+
+    Its code is not run: the names and digests are the record's. Files that lay elsewhere are gone.
+    """
+    recorded = {} if code is None else code.files
+    files, changed = {plugin.name: plugin}, []
+    for shown, recorded_digest in recorded.items():
+        before, _, name = shown.rpartition(": ")
+        path = plugin.parent / name
+        if before not in {"", plugin.name} or name.partition("/")[0] in {"harness", "zoo"} or not path.is_file():
+            continue
+        files[name] = path
+        if _digest_file(path) != recorded_digest:
+            changed.append(name)
+    return files, changed
+
+
 def plugin_digests() -> dict[str, str]:
     """One digest over the files of each loaded plug-in, by its name."""
     return {name: files_digest(files) for name, files in plugin_files().items()}

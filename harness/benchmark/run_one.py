@@ -9,11 +9,15 @@ from harness.benchmark.plan_runs import describe, describe_members, make_spec, r
 from harness.benchmark.reuse import reuse_finished_runs
 from harness.benchmark.scoring import add_facts
 from harness.benchmark.services import Services
+from harness.config.archive import RunArchive
 from harness.config.run import EnsembleRun, RunConfig
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
 from results.records import RunSpec
+from results.runs.reading import one_run
+from results.runs.scores import OVERALL
+from results.store.store import Store
 
 
 def run_one(
@@ -67,6 +71,27 @@ def run_one(
             with reporter.step("Judging the facts that captions state"):
                 add_facts([spec], context.data, store, reporter)
         return {spec.key: ended}
+
+
+def compare_with_archive(store: Store, key: str, archive: RunArchive, name: str) -> str:
+    """Whether the scores of a run are those of the zip that it was executed from, in a sentence or two."""
+    scores = one_run(store, key).scores.rows
+    here = {(score.split, score.domain, score.metric): quantity.value for score, quantity in scores.items()}
+    differing = [score for score, value in archive.scores.items() if here.get(score) != value]
+    other_key = "" if key == archive.key else f" The key in {name} is {archive.key}: code, data or settings differ."
+    if not differing:
+        return f"All {len(archive.scores)} scores are those of {name}.{other_key}"
+    shown = [
+        f"{metric} of {split} {_points(here.get((split, domain, metric)))} here, "
+        f"{_points(archive.scores[split, domain, metric])} there"
+        for split, domain, metric in differing
+        if domain == OVERALL
+    ]
+    return f"{len(differing)} of {len(archive.scores)} scores are not those of {name}: {'; '.join(shown)}.{other_key}"
+
+
+def _points(value: float | None) -> str:
+    return "not measured" if value is None else f"{100 * value:.2f}"
 
 
 def _members(config: EnsembleRun, services: Services) -> list[RunSpec]:

@@ -38,6 +38,10 @@ bench export leaderboard --models 'expansionnet*,updown,human' --split test \
 bench export leaderboard --format csv --table all --out leaderboard.csv
 bench export leaderboard --format json --db postgresql://me@server/captions
 """,
+    "run": """
+bench export run updown-s0-0123456789
+bench run updown-s0-0123456789.zip --workspace elsewhere
+""",
     "figures": r"""
 bench export figures --out figures
 bench export figures --models 'expansionnet*,updown' --split test --format svg \
@@ -289,4 +293,33 @@ def figures(
         echo(out / name)
 
 
-COMMANDS = {"submission": submission, "leaderboard": leaderboard, "figures": figures}
+def run(
+    key: Annotated[str, typer.Argument(metavar="KEY", help="A finished run, or a model that has one.")],
+    workspace: options.WorkspaceOption = DEFAULT,
+    db: options.DatabaseOption = None,
+    out: Annotated[Path | None, Out(help="The zip to write.", show_default="KEY.zip")] = None,
+    force: ForceOption = False,
+) -> None:
+    """Write one run as a zip: configuration, versions, weights, captions, scores and plug-in.
+
+    `bench run KEY.zip` executes it, on another machine too.
+    """
+    from results.runs.reading import run_keys
+
+    with open_results(workspace, db) as store:
+        keys = run_keys(store, key)
+        if len(keys) > 1:
+            hint = f"name one: bench export run {keys[0]}"
+            raise BenchError(f"{key} has {len(keys)} runs: {', '.join(keys[:4])}", hint)
+        target = out or Path(f"{keys[0]}.zip")
+        check_out(target, force=force, inputs=[Workspace(workspace, db).database])
+        with doing("Writing the run"), write_errors(target):
+            from harness.benchmark.export_run import export_run
+
+            lacks = export_run(store, keys[0], Workspace(workspace, db), target)
+    for sentence in lacks:
+        echo(sentence, err=True)
+    echo(target)
+
+
+COMMANDS = {"submission": submission, "leaderboard": leaderboard, "figures": figures, "run": run}

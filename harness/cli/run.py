@@ -16,6 +16,7 @@ from harness.cli.experiments import experiment_of
 from harness.cli.inputs import chosen_features, find_tuned
 from harness.cli.output import ForceOption, check_out, deliver, echo
 from harness.cli.run_one import read_run
+from harness.config.archive import is_archive, read_archive
 from harness.config.experiment import DEFAULT_PRESET, Experiment, is_run, read_experiment, write_experiment
 from harness.config.limits import MAX_COUNT, MAX_SEED
 from harness.config.load import load_preset
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from harness.benchmark.plan import Benchmark
     from harness.benchmark.services import Services
+    from harness.config.archive import RunArchive
     from harness.config.preset import Preset
     from harness.config.run import RunConfig
     from results.records import RunSpec
@@ -100,6 +102,12 @@ def run(
     """
     from harness.utils.progress import Reporter
 
+    if file is not None and is_archive(file):
+        if save is not None:
+            raise BenchError(f"--save: {file} is one run, and no experiment", "leave it out")
+        archive = read_archive(file)
+        _run_one(read_run(context, file, archive.content, archive), file, Workspace(workspace, db), reuse, archive)
+        return
     if file is not None and save is None and is_run(content := read_experiment(file)):
         _run_one(read_run(context, file, content), file, Workspace(workspace, db), reuse)
         return
@@ -151,14 +159,16 @@ def run(
         sys.exit(1)
 
 
-def _run_one(config: RunConfig, file: Path, workspace: Workspace, reuse: str) -> None:
-    """Execute the configuration of one run, and print what came of it."""
+def _run_one(
+    config: RunConfig, file: Path, workspace: Workspace, reuse: str, archive: RunArchive | None = None
+) -> None:
+    """Execute the configuration of one run, and print what came of it; of a zip also whether scores are the same."""
     from harness.utils.progress import Reporter
 
     workspace.check_name()
     with Reporter() as reporter:
         with reporter.step("Loading torch"):
-            from harness.benchmark.run_one import run_one
+            from harness.benchmark.run_one import compare_with_archive, run_one
             from reports.html.report import write_report
             from reports.text.summary import NextCommand, Summary
             from results import Store
@@ -172,6 +182,8 @@ def _run_one(config: RunConfig, file: Path, workspace: Workspace, reuse: str) ->
             summary.print(
                 reporter.console, ended, seconds, page, NextCommand.of(["report", "--open"], "every table and caption")
             )
+            if archive is not None and {"finished", "reused"} & {*ended.values()}:
+                echo(compare_with_archive(store, next(iter(ended)), archive, file.name))
     if {"failed", "skipped"} & {*ended.values()}:
         sys.exit(1)
 

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 
 from harness.cli.experiments import typed_options
+from harness.config.archive import PLUGINS
 from harness.utils.errors import BenchError
 from harness.utils.files import absolute, expanded, shortened
 from harness.utils.yaml_value import parse_yaml_value
 
 if TYPE_CHECKING:
+    from harness.config.archive import RunArchive
     from harness.config.run import RunConfig
 
 _EXECUTION: Final = {"device": "device", "devices": "devices", "log": "log"}
@@ -20,10 +22,15 @@ _EXECUTION: Final = {"device": "device", "devices": "devices", "log": "log"}
 _USED: Final = {"file", "change", "plugin", "workspace", "db", "reuse", *_EXECUTION}
 
 
-def read_run(context: typer.Context, file: Path, content: dict[str, Any]) -> RunConfig:
+def read_run(
+    context: typer.Context, file: Path, content: dict[str, Any], archive: RunArchive | None = None
+) -> RunConfig:
     """The run of a file's content, with the options that were typed; loads plug-ins.
 
-    BenchError for options that would make it another run, and for plug-ins that were not typed.
+    `archive` is the zip that the content is of, if any.
+
+    Raises:
+        BenchError: an option would make it another run, or a plug-in was not typed.
     """
     typed = typed_options(context)
     if other := sorted(typed.keys() - _USED):
@@ -58,6 +65,13 @@ def read_run(context: typer.Context, file: Path, content: dict[str, Any]) -> Run
 
     plugins = tuple(typed.get("plugin") or ())
     load_plugins(plugins)
+    if (wanted := execution.get("plugins")) and not plugins and archive is not None and archive.plugins:
+        folder = file.stem
+        named = [f"--plugin {folder}/{PLUGINS}/{Path(name).name}" for name in wanted if name.endswith(".py")]
+        raise BenchError(
+            f"{file} has code of plug-ins, which is never run unasked: {', '.join(archive.plugins)}",
+            f"unpack and read it: unzip {file} -d {folder}; then: bench run {file} {' '.join(named)}",
+        )
     if (wanted := execution.get("plugins")) and not plugins:
         raise BenchError(
             f"{file}: the run was made with plug-ins, whose code is never run unasked: {', '.join(wanted)}",
