@@ -8,6 +8,7 @@ from typing import Any, Final, Literal
 
 import typer
 
+from harness.config.archive import is_archive
 from harness.config.experiment import (
     Experiment,
     change_content,
@@ -32,6 +33,8 @@ def experiment_of(context: typer.Context, file: Path | None, *, environment: boo
         field, parse = _FIELDS[name]
         put_value(content, field, parse(value))
     if file is not None:
+        if is_archive(file):
+            raise BenchError(f"{file} is one run, and no experiment", f"execute it: bench run {file}")
         of_file = read_experiment(file)
         if is_run(of_file):
             raise BenchError(f"{file} is the configuration of one run", f"execute it: bench run {file}")

@@ -70,7 +70,7 @@ def read_run(
         named = [f"--plugin {folder}/{PLUGINS}/{Path(name).name}" for name in wanted if name.endswith(".py")]
         raise BenchError(
             f"{file} has code of plug-ins, which is never run unasked: {', '.join(archive.plugins)}",
-            f"unpack and read it: unzip {file} -d {folder}; then: bench run {file} {' '.join(named)}",
+            f"unpack and read it: python -m zipfile -e {file} {folder}; then: bench run {file} {' '.join(named)}",
         )
     if (wanted := execution.get("plugins")) and not plugins:
         raise BenchError(

@@ -15,7 +15,7 @@ ONLY_PARSED = {
     r"--clip |--instances ": "weights and data from the network",
     r"import-weights|\bKEY\b": "authors' checkpoints, which the repository does not hold",
     r"bench judgements|polos": "people's judgements and metrics from the network",
-    r"bench db show|\brun\.yaml": "the key of a run of the reader's own; tests/harness/cli/test_run_one.py runs them",
+    r"bench db show|\brun\.yaml|-0123456789": "the key of a run of the reader's own, which tests/harness/cli executes",
     r"export submission": "the servers' own lists of their images",
     r"bench tune|--tuned workspace$": "a search of minutes",
     r"--preset matched-parameters": "models of 40 million parameters, hours of a GPU",

@@ -31,6 +31,7 @@ COMMANDS = {
     "evaluate": "predictions.json --references references.json --no-meteor",
     "export figures": f"{_RESULTS} --out figures",
     "export leaderboard": _RESULTS,
+    "export run": f"a-s0 {_RESULTS}",
     "export submission": "predictions.json --server coco --images references.json --out sent --split val2014",
     "flops": "--models blind --caption-length 2 --regions 1 --visual-dim 4 --vocab-size 5",
     "flops-table": "--format nothing",
