@@ -154,7 +154,7 @@ def leaderboard(
     metrics: Annotated[
         str | None,
         typer.Option(
-            metavar="NAMES", help="Names of columns, such as CIDEr-D,place,parameters, or all; json always has all."
+            metavar="NAMES", help="Names of columns, such as CIDEr-D,rank,parameters, or all; json always has all."
         ),
     ] = None,
     rename: RenameOption = None,
@@ -223,10 +223,10 @@ def _chosen_tables(
         raise BenchError(f"--models {models}: no such row on the split {split}", "name others, or leave out --split")
     chosen = choose_tables(tables, table)
     if table is None and len(tables) > 1:
-        echo(f"table {tables[0].number}: {tables[0].title(tables)}", err=True)
+        echo(f"table {tables[0].number}: {tables[0].title(contents)}", err=True)
         echo("others, by their number, or --table all:", err=True)
         for other in tables[1 : 1 + _TABLES_SHOWN]:
-            echo(f"  --table {other.number}  {other.title(tables)}", err=True)
+            echo(f"  --table {other.number}  {other.title(contents)}", err=True)
         if len(tables) > 1 + _TABLES_SHOWN:
             echo(f"  and {len(tables) - 1 - _TABLES_SHOWN} more", err=True)
     return contents, chosen

@@ -139,7 +139,7 @@ def _draw_leaderboard(figures: Figures, group: Group, names: Mapping[tuple[str, 
         ranks.set_yticks(range(len(rows)), [_rank_text(row, group) for row in rows])
         ranks.tick_params(length=0)
         ranks.spines["right"].set_visible(False)
-        axes.set_title("place", loc="right", fontsize=SMALL, pad=2)
+        axes.set_title("rank", loc="right", fontsize=SMALL, pad=2)
     figures.drawn["leaderboard"] = figure
 
 

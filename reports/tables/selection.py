@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from reports.columns import Cell, default_columns
 from reports.numbers import DASH, listed
-from reports.tables.boards import separated_by
 from reports.tables.contents import Contents
 from reports.tables.leaderboards import leaderboards
 from reports.tables.table import Table
@@ -18,7 +17,6 @@ from results.runs.leaderboard import Group
 from results.runs.selection import keep_models
 
 ALL_TABLES = ALL_COLUMNS = "all"
-_LONGEST = 80  # letters of what separates a table, in its title
 
 
 @dataclass(frozen=True)
@@ -28,14 +26,11 @@ class NumberedTable:
     number: int
     group: Group
 
-    def title(self, others: Iterable[NumberedTable]) -> str:
-        """Its name and how many rows it has; with what separates it, where others have the same name."""
+    def title(self, contents: Contents) -> str:
+        """Its name, what tells it from the others of its split, and how many rows it has."""
         counts = [(len(self.group.rows), "model"), (len(self.group.references), "reference")]
-        title = f"{self.group.name}, {listed([_counted(*count) for count in counts if count[0]])}"
-        if any(other.group.name == self.group.name and other.number != self.number for other in others):
-            fields = separated_by(self.group)
-            title += f"; {fields if len(fields) <= _LONGEST else f'{fields[: _LONGEST - 1]}…'}"
-        return title
+        sizes = listed([_counted(*count) for count in counts if count[0]])
+        return ", ".join(filter(None, (contents.title(self.group), contents.details(self.group), sizes)))
 
 
 def _counted(count: int, noun: str) -> str:

@@ -29,7 +29,7 @@ def as_csv(
     Scores are times 100, and costs in the unit that ends their name.
     """
     rows = []
-    shown = leaderboards_with(with_tables(contents, tables), ("all",) if metrics is None else ("place", *metrics))
+    shown = leaderboards_with(with_tables(contents, tables), ("all",) if metrics is None else ("rank", *metrics))
     for numbered, (group, table) in zip(tables, shown, strict=True):
         signature = format_signature(group.signature, RANKING_METRIC, group.split) if group.rows else ""
         for line in table.all_lines:

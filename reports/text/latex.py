@@ -162,7 +162,7 @@ def _deviation(cell: Cell, widest: str) -> str:
 def _is_compared(column: Column, each: _Row) -> bool:
     """Whether a row's number may be called the best: of a ranked model, measured, and on the machine of most rows."""
     if column.is_score or not each.is_ranked:
-        return each.is_ranked
+        return each.is_ranked and column.compared
     cost = each.row.costs.get(column.key)
     is_measured = cost is not None and cost.value is not None
     return is_measured and not is_noise(each.row, column.key) and not is_of_other_machine(each.row, column.key)
@@ -213,7 +213,7 @@ def _caption(
     if any(column.has_best for column in columns):
         sentences.append(f"Bold: the best of the {ranked} ranked models; underlined: the second.")
     if any(column.key == PLACE for column in table.columns):
-        sentences.append(f"Place: the ranks that the differences in {group.metric} allow.")
+        sentences.append(f"Rank: the ranks that the differences in {group.metric} allow.")
     without: dict[str, list[str]] = {}
     for each in models:
         rank = each.row.ranks.get(group.metric)

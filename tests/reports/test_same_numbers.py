@@ -59,7 +59,7 @@ def test_every_format_has_the_numbers_of_an_independent_computation(store: Store
     frame = list(csv.DictReader(io.StringIO(as_csv(contents, matching_tables(contents, split="test")))))
     tests = results.leaderboard(split="test")
     exported = json.loads(as_json(contents))[0]["rows"]
-    as_markdown, as_latex = markdown(contents), latex(contents, ["CIDEr-D", "interval", "place"])
+    as_markdown, as_latex = markdown(contents), latex(contents, ["CIDEr-D", "interval", "rank"])
     for number, model in enumerate(SHOWN):
         place, text, (low, high) = places[number], texts[number], intervals[number]
         assert [board.table.lines[number].cells[at].text for at in (2, 0)] == [text, place], "HTML"

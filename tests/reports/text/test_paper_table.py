@@ -50,7 +50,7 @@ def test_latex_is_one_table_of_booktabs_with_the_best_bold(flickr8k: Contents) -
         assert text.count(once) == 1
     assert r"\tnote" not in text
     header, *_ = rows_of(text).values()
-    assert header == ["CIDEr-D", "BLEU-4", "METEOR", "ROUGE-L", "MAC (M)", "Place"]
+    assert header == ["CIDEr-D", "BLEU-4", "METEOR", "ROUGE-L", "MAC (M)", "Rank"]
     rows = rows_of(text)
     assert rows["Transformer (base)"][0] == r"\textbf{55.5}\,{\scriptsize$\pm$1.2}"
     assert rows["AoANet"][0] == r"\underline{55.2}\,{\scriptsize$\pm$1.5}"
