@@ -14,6 +14,7 @@ from harness.config.run import EnsembleRun, RunConfig
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
+from results.metrics import is_more
 from results.records import RunSpec
 from results.runs.reading import one_run
 from results.runs.scores import OVERALL
@@ -82,16 +83,19 @@ def compare_with_archive(store: Store, key: str, archive: RunArchive, name: str)
     if not differing:
         return f"All {len(archive.scores)} scores are those of {name}.{other_key}"
     shown = [
-        f"{metric} of {split} {_points(here.get((split, domain, metric)))} here, "
-        f"{_points(archive.scores[split, domain, metric])} there"
+        f"{metric} of {split} {_shown(metric, here.get((split, domain, metric)))} here, "
+        f"{_shown(metric, archive.scores[split, domain, metric])} there"
         for split, domain, metric in differing
         if domain == OVERALL
     ]
     return f"{len(differing)} of {len(archive.scores)} scores are not those of {name}: {'; '.join(shown)}.{other_key}"
 
 
-def _points(value: float | None) -> str:
-    return "not measured" if value is None else f"{100 * value:.2f}"
+def _shown(metric: str, value: float | None) -> str:
+    """A score times 100, as tables show it; one of a further metric as it is stored."""
+    if value is None:
+        return "not measured"
+    return f"{value:.4g}" if is_more(metric) else f"{100 * value:.2f}"
 
 
 def _members(config: EnsembleRun, services: Services) -> list[RunSpec]:

@@ -59,6 +59,14 @@ def read_run(
         else:
             execution[field] = parse_yaml_value(change, text)
 
+    for name in ("data", "images"):
+        path = files.get(name)
+        if path is not None and path != "scenes" and not Path(path).exists():
+            raise BenchError(
+                f"{file}: files.{name} is not on this machine: {shortened(str(path))}",
+                f"name where it is: bench run {file} --set files.{name}=PATH",
+            )
+
     from harness.config.run import parse_run
     from harness.key import plugin_digests
     from harness.utils.plugins import absolute_plugins, load_plugins

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -93,6 +94,18 @@ def test_seeds_differ_as_the_page_of_coco_says() -> None:
     spans = [span for (span,) in stored(DATABASE, "max(value) - min(value)", "model")]
     assert len(spans) == 10
     assert not missing_numbers("docs/coco.md", points(max(spans)))
+
+
+def test_the_table_and_the_csv_of_a_paper_are_those_of_the_commands() -> None:
+    page = text_of("docs/notebook.md").partition("## For papers")[2]
+    commands = [
+        " ".join(command.split())
+        for command in re.findall("^bench export leaderboard [^`]*", page.replace("\\\n", ""), re.MULTILINE)
+    ]
+    latex, table = (bench_ok(*shlex.split(command)[1:]).stdout for command in commands)
+    assert latex.partition("% Not comparable")[0] in page
+    for line in table.splitlines():
+        assert any(line.startswith(shown.removesuffix(", ...")) for shown in page.splitlines() if len(shown) > 40), line
 
 
 def test_rewards_end_alike_on_two_machines() -> None:

@@ -118,6 +118,16 @@ def test_another_workspace_makes_the_same_run_of_it(made: Path, tmp_path: Path) 
     assert "re-used" in bench_ok(*words).output
 
 
+def test_data_that_lie_elsewhere_are_asked_for(made: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(made / "run.zip") as archive:
+        config = yaml.safe_load(archive.read("run.yaml"))
+    config["files"]["data"] = str(tmp_path / "gone")
+    file = changed_zip(made / "run.zip", tmp_path / "moved.zip", {"run.yaml": yaml.safe_dump(config)})
+    with pytest.raises(BenchError, match=r"files\.data") as caught:
+        bench_or_raise("run", file, "--workspace", tmp_path / "there")
+    assert "--set files.data=" in (caught.value.hint or "")
+
+
 def test_its_model_captions_a_picture(made: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(made / "run.zip") as archive:
         archive.extractall(tmp_path / "run")
