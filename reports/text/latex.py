@@ -40,7 +40,7 @@ def latex(contents: Contents, metrics: Sequence[str] | None = None, renamed: Map
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
+class _PaperRow:
     """A line of a table with the row of the leaderboard that it is of."""
 
     line: Line
@@ -50,19 +50,19 @@ class _Row:
     @property
     def notes(self) -> list[str]:
         """What has to be said of the whole row."""
-        line = self.line
-        notes = [badge.note for badge in line.badges]
-        if self.row.role == "reference":
-            notes += filter(None, (", ".join(filter(None, (line.tag, line.differs))),))
+        notes = [badge.note for badge in self.line.badges]
+        described = ", ".join(filter(None, (self.line.tag, self.line.differs)))
+        if self.row.role == "reference" and described:
+            notes.append(described)
         return notes
 
 
 def _latex_table(group: Group, table: Table, renamed: Mapping[str, str], label: str) -> str:
     models = [
-        _Row(line, row, (rank := row.ranks.get(group.metric)) is not None and rank.worst is not None)
+        _PaperRow(line, row, (rank := row.ranks.get(group.metric)) is not None and rank.worst is not None)
         for line, row in zip(table.lines, group.rows, strict=True)
     ]
-    references = [_Row(line, row, False) for line, row in zip(table.references, group.references, strict=True)]
+    references = [_PaperRow(line, row, False) for line, row in zip(table.references, group.references, strict=True)]
     rows = [*models, *references]
     shared = _shared_notes(rows, table.columns)
     marks: dict[str, str] = {}
@@ -74,22 +74,21 @@ def _latex_table(group: Group, table: Table, renamed: Mapping[str, str], label: 
         return text + (rf"$^{{{','.join(found)}}}$" if found else "")
 
     columns = [_column(index, column, rows) for index, column in enumerate(table.columns)]
-    seeds = {len(each.line.runs) for each in models}
+    seeds = {len(entry.line.runs) for entry in models}
     lines = []
-    for number, each in enumerate(rows):
-        name = display_name(each.row.model, renamed)
-        if each.row.role == "model" and each.line.differs:
-            name += f" ({each.line.differs})"
-        if len(seeds) > 1 and len(each.line.runs) > 1:
-            name += f" ×{len(each.line.runs)}"
+    for number, entry in enumerate(rows):
+        name = display_name(entry.row.model, renamed)
+        if entry.row.role == "model" and entry.line.differs:
+            name += f" ({entry.line.differs})"
+        if len(seeds) > 1 and len(entry.line.runs) > 1:
+            name += f" ×{len(entry.line.runs)}"
         cells = [
-            marked(column.texts[number], [each.line.cells[index].note] if column.is_noted else [])
+            marked(column.texts[number], [entry.line.cells[index].note] if column.is_noted else [])
             for index, column in enumerate(columns)
         ]
-        lines.append(latex_row([marked(escape_latex(name), each.notes), *cells]))
-    between = [r"\midrule"] if models and references else []
-    below = r" \quad ".join(rf"$^{{{mark}}}$\,{escape_latex(note)}" for note, mark in marks.items())
-    signature = format_signature(group.signature, RANKING_METRIC, group.split) if group.rows else ""
+        lines.append(latex_row([marked(escape_latex(name), entry.notes), *cells]))
+    if models and references:
+        lines.insert(len(models), r"\midrule")
     content = [
         r"\begin{table}",
         r"\centering",
@@ -97,19 +96,16 @@ def _latex_table(group: Group, table: Table, renamed: Mapping[str, str], label: 
         rf"\label{{{label}}}",
         r"\medskip\footnotesize",
         r"\setlength{\tabcolsep}{3pt}",
-        *tabular(
-            ["Model", *(column.heading for column in columns)],
-            [*lines[: len(models)], *between, *lines[len(models) :]],
-        ),
-        *([rf"\par\smallskip{{\footnotesize {below}\par}}"] if below else []),
-        *(
-            [f"% Not comparable with the other tables of this split: {one_line(separated_by(group))}"]
-            * bool(group.separating)
-        ),
-        *([f"% {one_line(signature)}"] if signature else []),
-        r"\end{table}",
+        *tabular(["Model", *(column.heading for column in columns)], lines),
     ]
-    return "\n".join(content) + "\n"
+    if marks:
+        notes = r" \quad ".join(rf"$^{{{mark}}}$\,{escape_latex(note)}" for note, mark in marks.items())
+        content.append(rf"\par\smallskip{{\footnotesize {notes}\par}}")
+    if group.separating:
+        content.append(f"% Not comparable with the other tables of this split: {one_line(separated_by(group))}")
+    if group.rows:
+        content.append(f"% {one_line(format_signature(group.signature, RANKING_METRIC, group.split))}")
+    return "\n".join([*content, r"\end{table}"]) + "\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,19 +118,19 @@ class _Column:
     has_best: bool
 
 
-def _column(index: int, column: Column, rows: Sequence[_Row]) -> _Column:
-    cells = [each.line.cells[index] for each in rows]
+def _column(index: int, column: Column, rows: Sequence[_PaperRow]) -> _Column:
+    cells = [entry.line.cells[index] for entry in rows]
     if column.key == PLACE:
         texts = [
-            escape_latex(cell.text if cell.ranks else "" if each.row.role == "reference" else DASH)
-            for each, cell in zip(rows, cells, strict=True)
+            escape_latex(cell.text if cell.ranks else "" if entry.row.role == "reference" else DASH)
+            for entry, cell in zip(rows, cells, strict=True)
         ]
         return _Column(escape_latex(column.short), texts, False, False)
     units = {found[1] if (found := _UNIT.search(cell.text)) else "" for cell in cells if cell.value is not None}
     heading, unit = column.short if column.csv and not column.is_score else column.name, ""
     if len(units) == 1 and (unit := units.pop()):
         heading += f" ({unit.removesuffix(column.short) or unit})"
-    compared = [_is_compared(column, each) for each in rows]
+    compared = [_is_compared(column, entry) for entry in rows]
     best, second = _best_two(column, [cell for cell, is_compared in zip(cells, compared, strict=True) if is_compared])
     widest = max((cell.spread for cell in cells), key=len, default="")
     texts = []
@@ -159,13 +155,13 @@ def _deviation(cell: Cell, widest: str) -> str:
     return rf"\,{{\scriptsize$\pm${filler}{cell.spread}}}"
 
 
-def _is_compared(column: Column, each: _Row) -> bool:
+def _is_compared(column: Column, entry: _PaperRow) -> bool:
     """Whether a row's number may be called the best: of a ranked model, measured, and on the machine of most rows."""
-    if column.is_score or not each.is_ranked:
-        return each.is_ranked and column.compared
-    cost = each.row.costs.get(column.key)
+    if column.is_score or not entry.is_ranked:
+        return entry.is_ranked and column.compared
+    cost = entry.row.costs.get(column.key)
     is_measured = cost is not None and cost.value is not None
-    return is_measured and not is_noise(each.row, column.key) and not is_of_other_machine(each.row, column.key)
+    return is_measured and not is_noise(entry.row, column.key) and not is_of_other_machine(entry.row, column.key)
 
 
 def _best_two(column: Column, cells: Sequence[Cell]) -> tuple[str | None, str | None]:
@@ -178,24 +174,24 @@ def _best_two(column: Column, cells: Sequence[Cell]) -> tuple[str | None, str | 
     return (ordered[0], ordered[1]) if len(ordered) > 1 else (None, None)
 
 
-def _shared_notes(rows: Sequence[_Row], columns: Sequence[Column]) -> set[str]:
+def _shared_notes(rows: Sequence[_PaperRow], columns: Sequence[Column]) -> set[str]:
     """The notes of every model of the table, which its caption says once."""
-    models = [each for each in rows if each.row.role == "model"]
+    models = [entry for entry in rows if entry.row.role == "model"]
     if len(models) < 2:
         return set()
     notes = [
         {
-            *each.notes,
-            *(cell.note for column, cell in zip(columns, each.line.cells, strict=True) if column.key != PLACE),
+            *entry.notes,
+            *(cell.note for column, cell in zip(columns, entry.line.cells, strict=True) if column.key != PLACE),
         }
-        for each in models
+        for entry in models
     ]
     return set.intersection(*notes) - {""}
 
 
 def _caption(
     group: Group,
-    models: Sequence[_Row],
+    models: Sequence[_PaperRow],
     table: Table,
     columns: Sequence[_Column],
     shared: set[str],
@@ -203,23 +199,23 @@ def _caption(
 ) -> str:
     """What the table is of, what its numbers and marks mean, and which models have no rank."""
     sentences = [f"{group.name}, {group.track} track." if models else f"{group.name}."]
-    seeds = {len(each.line.runs) for each in models}
-    has_deviation = any(any(table.spreads) for _ in models)
+    seeds = {len(entry.line.runs) for entry in models}
+    has_deviation = bool(models) and any(table.spreads)
     if has_deviation and len(seeds) == 1:
         sentences.append(f"Mean ± standard deviation over {seeds.pop()} seeds.")
     elif has_deviation:
         sentences.append("Mean ± standard deviation over seeds, of which ×n says how many there are.")
-    ranked = sum(each.is_ranked for each in models)
+    ranked = sum(entry.is_ranked for entry in models)
     if any(column.has_best for column in columns):
         sentences.append(f"Bold: the best of the {ranked} ranked models; underlined: the second.")
     if any(column.key == PLACE for column in table.columns):
         sentences.append(f"Rank: the ranks that the differences in {group.metric} allow.")
     without: dict[str, list[str]] = {}
-    for each in models:
-        rank = each.row.ranks.get(group.metric)
-        if not each.is_ranked and rank is not None:
+    for entry in models:
+        rank = entry.row.ranks.get(group.metric)
+        if not entry.is_ranked and rank is not None:
             reason = "a floor" if rank.is_floor else (rank.reason or "not above the floor").partition(":")[0]
-            without.setdefault(reason, []).append(display_name(each.row.model, renamed))
+            without.setdefault(reason, []).append(display_name(entry.row.model, renamed))
     if without:
         reasons = "; ".join(f"{listed(names)} ({reason})" for reason, names in without.items())
         sentences.append(f"Without a rank: {reasons}.")

@@ -4,7 +4,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from results.runs.leaderboard import Group
-from results.runs.standings import Comparisons, RankInterval
+from results.runs.standings import ALONE, Comparisons, RankInterval
 
 
 def keep_models(group: Group, models: Collection[str]) -> Group:
@@ -43,6 +43,8 @@ def _among(comparisons: Comparisons, kept: list[int]) -> Comparisons:
 
 def _rank(index: int, rank: RankInterval, comparisons: Comparisons) -> RankInterval:
     """A row's ranks: from 1 plus the rows that are significantly better to all rows less those that are worse."""
+    if len(comparisons.rows) < 2:
+        return replace(rank, best=None, worst=None, reason=ALONE, p_against_best=None, p_against_above=None)
     significant = [pair for pair in comparisons.pairs if pair.estimate.is_significant]
     better = sum(pair.second == index for pair in significant)
     worse = sum(pair.first == index for pair in significant)

@@ -121,6 +121,19 @@ def test_ranks_of_chosen_rows_are_among_them_and_tests_stay(flickr8k: Contents) 
     assert pair.estimate == found[0].estimate
 
 
+@pytest.mark.parametrize("models", ["updown", "updown,blind", "updown,cgru", "human", "updown,cgru,puret,human"])
+def test_any_choice_of_models_has_its_table_in_every_format(models: str) -> None:
+    words = ("export", "leaderboard", "--db", FLICKR8K, "--models", models, "--table", "1", "--format")
+    texts = {format: bench_ok(*words, format).stdout for format in ("markdown", "csv", "latex", "json")}
+    [table] = json.loads(texts["json"])
+    rows = [row["model"] for row in (*table["rows"], *table["references"])]
+    assert sorted(rows) == sorted(models.split(","))
+    assert [line["model"] for line in read_csv(texts["csv"])] == rows
+    assert len(rows_of(texts["latex"])) == len(rows) + 1
+    ranks = [row["standings"]["CIDEr-D"]["best"] for row in table["rows"]]
+    assert any(ranks) == (len({"updown", "cgru", "puret"} & {*rows}) > 1), "alone, a model has no rank"
+
+
 def test_csv_has_one_row_a_model_and_plain_names(store: Store) -> None:
     contents = Contents.read(store)
     lines = read_csv(as_csv(contents, matching_tables(contents, split="test")[:1]))
