@@ -47,7 +47,7 @@ def read_table(path: Path) -> TextTable:
 
 
 def parse_table(text: str, path: Path) -> TextTable:
-    """The rows of a text by the delimiter that its first line has most of.
+    """The rows of a text by the delimiter that its first line has most of; tabs in a file that is called .tsv.
 
     Tabs and bars are read without quoting, unless quotation marks enclose whole cells.
 
@@ -55,7 +55,8 @@ def parse_table(text: str, path: Path) -> TextTable:
         BenchError: a quotation mark joins lines that look like rows.
     """
     first = text.partition("\n")[0]
-    delimiter = max(DELIMITERS, key=first.count)
+    is_tsv = path.name.lower().removesuffix(".gz").endswith(".tsv") and "\t" in first
+    delimiter = "\t" if is_tsv else max(DELIMITERS, key=first.count)
     quoting = True
     if delimiter in _UNQUOTED:
         quoting = _quotes_whole_cells(text, delimiter)

@@ -229,4 +229,4 @@ def test_two_chosen_models_are_compared(open_page: Open, report: Path) -> None:
     expect(dialog).to_be_visible()
     page.keyboard.press("Escape")
     expect(dialog).to_be_hidden()
-    assert "compare" not in query(page)
+    page.wait_for_url(lambda address: "compare" not in address)
