@@ -107,7 +107,10 @@ def _lead(models: Sequence[Row], group: Group) -> str:
     first, second = models[0].mean(group.metric), models[1].mean(group.metric)
     if first is None or second is None:
         return ""
-    return f", {percent(first - second)} above {models[1].model}"
+    lead = percent(first - second)
+    if lead == percent(0.0):
+        return f", level with {models[1].model}"
+    return f", {lead} above {models[1].model}"
 
 
 def without_rank(group: Group) -> str:

@@ -4,7 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from reports.tables.verdict import as_given_note, needs_longer_training, no_places, part_of_split_note, verdict
+from reports.tables.verdict import (
+    as_given_note,
+    headline,
+    needs_longer_training,
+    no_places,
+    part_of_split_note,
+    verdict,
+)
 from results.records import Quantity
 from results.runs.leaderboard import Group, Row
 from results.runs.spreads import OtherMachine
@@ -161,3 +168,9 @@ def test_levels_of_all_images_are_noted_beside_captions_of_a_part() -> None:
     assert part_of_split_note(table) == "", "nothing stands beside them"
     assert part_of_split_note(replace(table, split="other", references=levels)) == "", "which has all its captions"
     assert part_of_split_note(replace(of_files(ours=1), references=levels)) == ""
+
+
+@pytest.mark.parametrize(("second", "words"), [(0.9, "10.0 above b"), (1.0, "level with b")])
+def test_the_headline_says_by_how_much(second: float, words: str) -> None:
+    said = headline(group(row("a", cider=1.0), row("b", cider=second)))
+    assert said.startswith(f"a scores highest, 100.0 CIDEr-D, {words}.")
