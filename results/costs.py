@@ -10,9 +10,10 @@ from typing import Final, Literal
 
 from results.metrics import LAST
 
-CostType = Literal["amount", "condition", "flag", "estimate"]
+CostType = Literal["amount", "condition", "flag", "estimate", "evaluation"]
 """An amount; a condition of the measurement, which is said once where all rows have the same; yes or no; an estimate
-between bounds, which are shown with its meaning."""
+between bounds, which are shown with its meaning; what the evaluation took, which is no cost of a captioner: the pages of
+runs show it, no table compares it."""
 Theme = Literal["Size and computation", "Time", "Latency", "Memory", "Energy", "Other"]
 THEMES: Final[tuple[Theme, ...]] = ("Size and computation", "Time", "Latency", "Memory", "Energy", "Other")
 
@@ -228,6 +229,7 @@ COSTS: tuple[CostInfo, ...] = (
         label="Scoring time",
         meaning="wall-clock time of tokenising and scoring the test split",
         theme="Time",
+        type="evaluation",
     ),
     CostInfo(
         name="latency_median",

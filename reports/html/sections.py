@@ -166,12 +166,17 @@ def _many(number: int, noun: str) -> str:
 
 
 def cost_tables(group: Group, facets: Facets) -> dict[str, Table]:
-    """What the group's rows cost, by theme, noisy latencies marked; themes without a cost are left out."""
+    """What the group's rows cost, by theme, noisy latencies marked; themes without a cost are left out.
+
+    What the evaluation of their captions took is no cost of theirs.
+    """
     rows = [row for row in (*group.rows, *group.references) if row.costs]
     by_theme: dict[str, list[str]] = {theme: [] for theme in THEMES}
     for name in cost_order(name for row in rows for name in row.costs if name != NOISY):
         unit = next((row.costs[name].unit for row in rows if name in row.costs and row.costs[name].unit), "")
-        by_theme[cost_info(name, unit).theme].append(name)
+        info = cost_info(name, unit)
+        if info.type != "evaluation":
+            by_theme[info.theme].append(name)
     return {theme: _told(_table(group, names, rows, facets)) for theme, names in by_theme.items() if names}
 
 

@@ -303,6 +303,8 @@ def _spent(pairs: Sequence[Pair], single: bool, all_costs: bool) -> Grid:
                 continue
             change = costs[0][name]
             info = cost_info(change.name, change.unit)
+            if info.type == "evaluation":
+                continue
             spent = " → ".join(amount(change.name, side, change.unit) for side in (change.before, change.after))
             rows.append((info.label, spent, DASH if info.type == "flag" else ratio(change.ratio)))
         return Grid(("Cost", "A → B", "B by A"), rows)

@@ -23,6 +23,17 @@ def test_splits_of_the_same_runs_share_their_costs() -> None:
     assert len(cost_sections(contents(test, group(one), runs=runs))) == 2
 
 
+def test_the_time_of_scoring_is_no_cost_that_compares_captioners() -> None:
+    costs = {"parameters": Quantity(7.0), "score_seconds": Quantity(3.0, unit="s")}
+    rows = [replace(row(name), keys=(name,), costs=costs) for name in ("a", "b")]
+    runs = {"a": replace(run(), costs=costs), "b": replace(run(), costs=costs)}
+    [section] = cost_sections(contents(group(*rows), runs=runs))
+    assert list(section.tables) == ["Size and computation"]
+    assert "score_seconds" not in str(trade_off_sections(contents(group(*rows), runs=runs), {"a": 0, "b": 1}))
+    only = [replace(each, costs={"score_seconds": costs["score_seconds"]}) for each in rows]
+    assert cost_sections(contents(group(*only), runs=runs)) == []
+
+
 def test_a_cost_is_bounded_by_its_margin_or_else_by_the_seeds() -> None:
     runs = {key: replace(run(), costs={"t": Quantity(value, unit="s")}) for key, value in (("a", 1.0), ("b", 3.0))}
     both = replace(row("m"), keys=("a", "b"), seeds=(1, 2), costs={"t": Quantity(2.0, unit="s")})
