@@ -97,7 +97,7 @@ RECORDED = PictureSource()
 class GalleryPage:
     """One split: all its images, the hardest first, of which some `cards` are written out, and the scripts by file.
 
-    Both are empty where the store has no caption of the split, as in a published copy. `pictures` are (file, "") or
+    Both are empty where the store has no caption of the split, as in a published copy: no page is written. `pictures` are (file, "") or
     ("", reason) by image id, `labels` distinguish runs of one model. `attention` is the page of the images that have
     attention maps, or "".
     """
@@ -131,7 +131,7 @@ def gallery_pages(
     folder: Path,
     source: PictureSource,
 ) -> dict[tuple[str, str], GalleryPage]:
-    """One page for every split on the leaderboard, by data and split; the first is `gallery.html`."""
+    """Every split on the leaderboard, by data and split; the first that has captions is `gallery.html`."""
     known = {dataset.fingerprint: dataset for dataset in contents.datasets}
     pages: dict[tuple[str, str], GalleryPage] = {}
     left = PICTURE_BUDGET
@@ -142,7 +142,7 @@ def gallery_pages(
         shown = items if any(item.captions for item in items) else []
         attended = mapped.get((fingerprint, split), ())
         pictures, left = _write_pictures(shown, attended, source.root(dataset), left, folder, prefix)
-        suffix = f"-{number}" if pages else ""
+        suffix = f"-{number}" if any(page.data for page in pages.values()) else ""
         attention = f"gallery-attention{suffix}.html" if attended else ""
         data = gallery_data(shown, pictures, labels, prefix, (attention, attended)) if shown else {}
         pages[fingerprint, split] = GalleryPage(

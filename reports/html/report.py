@@ -37,6 +37,25 @@ from results.store.store import Store
 
 MARKER = ".captionbench-report"  # makes a folder a report, and lists the files that were written into it
 PAGE_SCRIPTS = ("gallery_words.js", "gallery_viewer.js", "gallery_choice.js", "gallery.js", "runs.js", "compare.js")
+_PAGES = {
+    "index.html": "Leaderboard",
+    "nocaps.html": "Domains",
+    "facts.html": "What they get wrong",
+    "costs.html": "Costs",
+    "trade-offs.html": "Trade-offs",
+    "curves.html": "Curves",
+    "gallery.html": "Gallery",
+    "models.html": "Models",
+    "method.html": "Method",
+}
+"""The pages of the menu, by file; a report has those for which there is something to show."""
+_ABSENT = {
+    "costs.html": "Costs: no finished run has any; of a system of which only captions were given nothing else is known.",
+    "trade-offs.html": "Trade-offs: fewer than two models have a score and a cost.",
+    "curves.html": "Curves: no run has recorded an epoch of training.",
+    "gallery.html": "Gallery: the database has no captions of finished runs; a copy that bench db publish made leaves them out.",
+}
+"""Why a page may be left out of a report."""
 
 
 def write_report(
@@ -115,14 +134,18 @@ def _write_pages(store: Store, contents: Contents, folder: Path, pictures: Pictu
     models = model_pages(contents, examples)
     files = {place: page.file for place, page in galleries.items() if page.data}
     facts = fact_sections(store, contents, files)
-
-    navigation = [("index.html", "Leaderboard")]
-    navigation += [("nocaps.html", "Domains")] if domains else []
-    navigation += [("facts.html", "What they get wrong")] if facts else []
-    navigation += [("costs.html", "Costs"), ("trade-offs.html", "Trade-offs"), ("curves.html", "Curves")]
-    navigation += [("gallery.html", "Gallery")] if galleries else []
-    navigation += [("models.html", "Models"), ("method.html", "Method")]
-    environment = template_environment(navigation)
+    shown_galleries = [page for page in galleries.values() if page.data]
+    sections = {
+        "nocaps.html": domains,
+        "costs.html": cost_sections(contents),
+        "trade-offs.html": trade_off_sections(contents, colour),
+        "curves.html": curve_sections(contents, colour),
+    }
+    filled = {file for file, of_page in sections.items() if of_page}
+    filled |= {"index.html", "models.html", "method.html"}
+    filled |= {"facts.html"} if facts else set()
+    filled |= {"gallery.html"} if shown_galleries else set()
+    environment = template_environment([(file, name) for file, name in _PAGES.items() if file in filled])
 
     def render(file: str, template: str, page: str | None = None, **content: Any) -> str:
         known = {"page": page or file, "root": "../" * file.count("/"), "inline_style": False}
@@ -150,15 +173,13 @@ def _write_pages(store: Store, contents: Contents, folder: Path, pictures: Pictu
         write(board.file, "leaderboard.html.j2", "index.html", **common, **listed, **of_board, inline_style=number == 0)
     if not shown:
         write("index.html", "leaderboard.html.j2", **common, **unfinished, board=None, inline_style=True)
-    if domains:
-        write("nocaps.html", "sections.html.j2", sections=domains)
     if facts:
         write("facts.html", "facts.html.j2", sections=facts)
-    write("costs.html", "sections.html.j2", sections=cost_sections(contents))
-    write("trade-offs.html", "sections.html.j2", sections=trade_off_sections(contents, colour))
-    write("curves.html", "sections.html.j2", sections=curve_sections(contents, colour))
-    for gallery in galleries.values():
-        content = {"gallery": gallery, "galleries": list(galleries.values()), "cut": LONG_CAPTION}
+    for file, of_page in sections.items():
+        if of_page:
+            write(file, "sections.html.j2", sections=of_page)
+    for gallery in shown_galleries:
+        content = {"gallery": gallery, "galleries": shown_galleries, "cut": LONG_CAPTION}
         write(gallery.file, "gallery.html.j2", "gallery.html", **content, pieces=pieces, stems=stems)
         for file, text in gallery.data.items():
             (folder / file).write_text(text, encoding="utf-8")
@@ -169,8 +190,9 @@ def _write_pages(store: Store, contents: Contents, folder: Path, pictures: Pictu
             (folder / file).write_text(text, encoding="utf-8")
     write("models.html", "models.html.j2", models=models)
     for model in models:
-        write(model.file, "model.html.j2", "models.html", model=model)
-    write("method.html", "method.html.j2", method=method(contents))
+        write(model.file, "model.html.j2", "models.html", model=model, has_costs="costs.html" in filled)
+    absent = [reason for file, reason in _ABSENT.items() if file not in filled]
+    write("method.html", "method.html.j2", method=method(contents), absent=absent)
     pages: dict[str, dict[str, str]] = {}
     for run in contents.runs.values():
         content = _run_content(run, colour, examples)

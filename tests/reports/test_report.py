@@ -164,12 +164,33 @@ def test_a_published_copy_has_tables_and_says_why_it_has_no_gallery(store: Store
     publish(store.url.render_as_string(hide_password=False), tmp_path / "published.sqlite")
     with Store(tmp_path / "published.sqlite", read_only=True) as copy:
         folder = write_report(copy, tmp_path / "report").parent
-    gallery = Page(folder / "gallery.html")
-    assert "bench db publish" in gallery.root.text
-    assert list(gallery.root.find("form")) == list(gallery.root.find("article")) == []
-    assert list((folder / "gallery").iterdir()) == []
+    assert "bench db publish" in next(Page(folder / "method.html").root.find("section", id="absent")).text
+    assert list(folder.glob("gallery*.html")) == list((folder / "gallery").iterdir()) == []
     name, cells = rows(next(Page(folder / "index.html").root.find("table", id="group-1-table")))[0]
     assert (name.strip()[:15], cells[1].text) == ("expansionnet_v2", "104.9 ±0.9")
+
+
+def menu(folder: Path) -> list[str]:
+    [header] = Page(folder / "index.html").root.find("header", class_="top")
+    return [link.attributes["href"] for link in next(header.find("nav")).find("a")]
+
+
+def test_the_menu_has_pages_that_show_something(store: Store, tmp_path: Path) -> None:
+    everything = write_report(store, tmp_path / "everything").parent
+    assert {"costs.html", "trade-offs.html", "curves.html", "gallery.html"} < set(menu(everything))
+    assert not list(Page(everything / "method.html").root.find("section", id="absent"))
+    images = (ImageRecord(1, "1.png", "test", ("a dog",)),)
+    with Store(tmp_path / "bench.sqlite") as captions_only:
+        captions_only.record_dataset(DatasetRecord("toy", "f" * 16, str(tmp_path), {"test": 1}, images))
+        for name in ("one", "other"):
+            captions_only.plan([RunSpec(name, name, "model", 0, "systems", "f" * 16, {}, {"beam": "3"})])
+            split = SplitResult("test", {1: "a dog"}, {"overall": {"CIDEr-D": Quantity(0.5)}}, {})
+            captions_only.finish(name, Outcome((split,), {"score_seconds": Quantity(2.0, unit="s")}, {}))
+        little = write_report(captions_only, tmp_path / "little").parent
+    assert menu(little) == ["index.html", "gallery.html", "models.html", "method.html"]
+    assert {path.name for path in little.glob("*.html")} == {*menu(little), "run.html"}
+    [absent] = Page(little / "method.html").root.find("section", id="absent")
+    assert len(list(absent.find("li"))) == 3
 
 
 def test_older_code_is_marked_on_page_terminal_and_table(tmp_path: Path) -> None:
