@@ -3,12 +3,13 @@
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from results.runs.run import Run
 
 COLOURS = 8
-SHAPES = 3
+SHAPES = 5
 MAX_LABELS = 8
 LABEL_HEIGHT = 15.0
 LINE_HEIGHT = 13.0
@@ -19,6 +20,9 @@ _AWAY = (0.0, 10.0, 22.0, 36.0, 52.0, 72.0, 96.0, 124.0)
 # Right of and below its point, or left of and above it, a label is clear of the front: these are tried first.
 _DIRECTIONS = ((1, 1), (-1, -1), (1, 0), (-1, 1), (1, -1), (-1, 0))
 _NEAR = 12.0
+_PADDING = 0.04  # of an axis, between its ends and the outermost values
+_LEAST_RATIO = 2.0  # of the ends of an axis of costs: differences of a few percent look like a few percent
+_MATCHED = 1.1  # the ratio of costs up to which none is worth a trade-off
 
 Scale = Callable[[float], float]
 Box = tuple[float, float, float, float]
@@ -87,7 +91,10 @@ class Drawn:
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """A finished plot; `front` is the path of the best trade-offs, or "", and `best` their places in `drawn`."""
+    """A finished plot; `front` is the path of the best trade-offs, or "", and `best` their places in `drawn`.
+
+    `matched` says how far costs differ that are about the same, and "" of others.
+    """
 
     title: str
     x_label: str
@@ -97,20 +104,21 @@ class Plot:
     drawn: tuple[Drawn, ...]
     front: str = ""
     best: frozenset[int] = frozenset()
+    matched: str = ""
     frame: Frame = FRAME
 
 
 def line_plot(
-    title: str, x_label: str, y_label: str, series: Sequence[Series], *, x_range: tuple[float, float], y_from: float
+    title: str, x_label: str, y_label: str, series: Sequence[Series], *, x_range: tuple[float, float]
 ) -> Plot | None:
-    """Lines over a common x axis, each named at its end, the y axis from `y_from` or below; None without points."""
+    """Lines over a common x axis of whole numbers, each named at its end; None without points."""
     series = [one for one in series if one.points]
     if not series:
         return None
     frame = _named_frame(series)
-    x_scale, x_ticks = _linear(x_range, frame.left, frame.right, whole=True)
+    x_scale, x_ticks = _whole(x_range, frame.left, frame.right)
     values = [y for one in series for _, y in one.points] + [y for one in series for _, *ys in one.band for y in ys]
-    y_scale, y_ticks = _linear([y_from, *values], frame.bottom, frame.top)
+    y_scale, y_ticks = _linear(_limits(values), frame.bottom, frame.top)
     paths = [tuple((round(x_scale(x), 1), round(y_scale(y), 1)) for x, y in one.points) for one in series]
     labels = _end_labels([points[-1] for points in paths], frame)
     drawn = []
@@ -124,19 +132,27 @@ def line_plot(
 def trade_off_plot(title: str, x_label: str, y_label: str, series: Sequence[Series]) -> Plot | None:
     """One point a series, quality (up is better) against cost (left is better), and the front of the best trade-offs.
 
-    The x axis is logarithmic where costs differ more than tenfold. Where there are many points, only those on the
-    front are named: others say their name when they are pointed at. None with fewer than two points.
+    The x axis is logarithmic where costs differ more than tenfold. Where they differ by less than a tenth, they count
+    as the same. Where there are many points, only those on the front are named: others say their name when they are
+    pointed at. None with fewer than two points.
     """
     if len(series) < 2:
         return None
-    costs = [x for one in series for x in (one.points[0][0], *(one.x_bounds or ()))]
-    spread_wide = min(costs) > 0 and max(costs) / min(costs) > 10
-    x_scale, x_ticks = (_logarithmic if spread_wide else _linear)(costs, FRAME.left, FRAME.right)
-    qualities = [y for one in series for y in (one.points[0][1], *(one.y_bounds or ()))]
-    y_scale, y_ticks = _linear(qualities, FRAME.bottom, FRAME.top)
-    spots = [(round(x_scale(x), 1), round(y_scale(y), 1)) for x, y in (one.points[0] for one in series)]
-    front, best = _front(spots)
+    series = [_bounded(one) for one in series]
+    points = [one.points[0] for one in series]
+    costs = [x for x, _ in points]
+    bounded_costs = [*costs, *(bound for one in series for bound in one.x_bounds or ())]
+    if min(bounded_costs) > 0 and max(bounded_costs) / min(bounded_costs) > 10:
+        x_scale, x_ticks = _logarithmic(bounded_costs, FRAME.left, FRAME.right)
+    else:
+        x_scale, x_ticks = _linear(_limits(_widened(bounded_costs)), FRAME.left, FRAME.right)
+    qualities = [*(y for _, y in points), *(bound for one in series for bound in one.y_bounds or ())]
+    y_scale, y_ticks = _linear(_limits(qualities), FRAME.bottom, FRAME.top)
+    spots = [(round(x_scale(x), 1), round(y_scale(y), 1)) for x, y in points]
+    matched = _difference(costs)
+    front, best = _front([(0.0, y) for _, y in spots] if matched else spots)
     placed: list[Box] = [(x - 6, y - 6, x + 6, y + 6) for x, y in spots]
+    placed += [(x1, min(y1, y2) - 1, x2, max(y1, y2) + 1) for (x1, y1), (x2, y2) in pairwise(front)]
     named = [number for number in range(len(series)) if number in best or len(series) <= MAX_LABELS]
     labels = {number: _point_label(shortened(series[number].name), spots[number], placed, FRAME) for number in named}
     drawn = [
@@ -144,7 +160,7 @@ def trade_off_plot(title: str, x_label: str, y_label: str, series: Sequence[Seri
         for number, (one, spot) in enumerate(zip(series, spots, strict=True))
     ]
     path = _path(front) if len(front) > 1 else ""
-    return Plot(title, x_label, y_label, x_ticks, y_ticks, tuple(drawn), path, best)
+    return Plot(title, x_label, y_label, x_ticks, y_ticks, tuple(drawn), path, best, matched)
 
 
 def legend(
@@ -205,15 +221,57 @@ def _path(points: Sequence[tuple[float, float]]) -> str:
     return "M" + "L".join(f"{x:g} {y:g}" for x, y in points)
 
 
-def _linear(values: Sequence[float], start: float, end: float, whole: bool = False) -> tuple[Scale, tuple[Tick, ...]]:
-    """A linear scale over round limits around the values, and its ticks."""
+def _bounded(one: Series) -> Series:
+    """The series with bounds that end at 0 if its value is not below: neither a score nor a cost is negative."""
+    x, y = one.points[0]
+    x_bounds, y_bounds = one.x_bounds, one.y_bounds
+    if x_bounds and x >= 0:
+        x_bounds = max(0.0, x_bounds[0]), x_bounds[1]
+    if y_bounds and y >= 0:
+        y_bounds = max(0.0, y_bounds[0]), y_bounds[1]
+    return replace(one, x_bounds=x_bounds, y_bounds=y_bounds)
+
+
+def _widened(costs: Sequence[float]) -> tuple[float, float]:
+    """The least and the largest cost, or ends around them of which one is twice the other."""
+    low, high = min(costs), max(costs)
+    if low <= 0 or high / low >= _LEAST_RATIO:
+        return low, high
+    share = (low + high) / (1 + _LEAST_RATIO)
+    return share, _LEAST_RATIO * share
+
+
+def _difference(costs: Sequence[float]) -> str:
+    """By how much costs that are about the same differ; "" if they differ by more."""
+    low, high = min(costs), max(costs)
+    if low == high:
+        return "are the same"
+    if low <= 0 or high / low > _MATCHED:
+        return ""
+    return f"differ by at most {100 * (high / low - 1):.2g} %"
+
+
+def _limits(values: Sequence[float]) -> tuple[float, float]:
+    """The ends of an axis: a little beyond the values, but not below 0 where none is."""
     low, high = min(values), max(values)
     if low == high:
         low, high = low - (abs(low) or 1) / 2, high + (abs(high) or 1) / 2
-    step = _round_step((high - low) / 5)
-    if whole:
-        step = max(1.0, step)
-    first, last = (low, high) if whole else (math.floor(low / step) * step, math.ceil(high / step) * step)
+    padding = _PADDING * (high - low)
+    return (max(0.0, low - padding) if min(values) >= 0 else low - padding), high + padding
+
+
+def _whole(limits: tuple[float, float], start: float, end: float) -> tuple[Scale, tuple[Tick, ...]]:
+    """A linear scale whose ticks are whole numbers."""
+    first, last = limits if limits[0] < limits[1] else (limits[0] - 0.5, limits[1] + 0.5)
+    return _linear((first, last), start, end, least_step=1.0)
+
+
+def _linear(
+    limits: tuple[float, float], start: float, end: float, least_step: float = 0.0
+) -> tuple[Scale, tuple[Tick, ...]]:
+    """A linear scale between limits, and ticks at round values."""
+    first, last = limits
+    step = max(least_step, _round_step((last - first) / 5))
 
     def scale(value: float) -> float:
         return start + (value - first) / (last - first) * (end - start)
@@ -224,11 +282,11 @@ def _linear(values: Sequence[float], start: float, end: float, whole: bool = Fal
 
 
 def _logarithmic(values: Sequence[float], start: float, end: float) -> tuple[Scale, tuple[Tick, ...]]:
-    """A logarithmic scale from the 1, 2 or 5 below the values to the one above, and its ticks."""
-    powers = range(math.floor(math.log10(min(values))), math.ceil(math.log10(max(values))) + 1)
+    """A logarithmic scale that ends a little beyond the values, and its ticks at 1, 2 and 5 times powers of ten."""
+    padding = (max(values) / min(values)) ** _PADDING
+    low, high = min(values) / padding, max(values) * padding
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     marks = [factor * 10.0**power for power in powers for factor in (1, 2, 5)]
-    low = max(mark for mark in marks if mark <= min(values))
-    high = min(mark for mark in marks if mark >= max(values))
     inside = [mark for mark in marks if low <= mark <= high]
 
     def scale(value: float) -> float:

@@ -50,10 +50,10 @@ _PAGES = {
 }
 """The pages of the menu, by file; a report has those for which there is something to show."""
 _ABSENT = {
-    "costs.html": "Costs: no finished run has any; of a system of which only captions were given nothing else is known.",
+    "costs.html": "Costs: no finished run has any. Of captions that were given, nothing else is known.",
     "trade-offs.html": "Trade-offs: fewer than two models have a score and a cost.",
     "curves.html": "Curves: no run has recorded an epoch of training.",
-    "gallery.html": "Gallery: the database has no captions of finished runs; a copy that bench db publish made leaves them out.",
+    "gallery.html": "Gallery: the database has no captions of finished runs. Copies by bench db publish have none.",
 }
 """Why a page may be left out of a report."""
 

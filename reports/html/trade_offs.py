@@ -39,6 +39,8 @@ def trade_off_sections(contents: Contents, colour: Mapping[str, int]) -> list[Se
             plot = trade_off_plot(axis.title, label, "CIDEr-D", series)
             if plot is not None:
                 plots.append(plot)
+                if plot.matched:
+                    continue
                 for number in sorted(plot.best):
                     best.setdefault(shown[number].keys, []).append(axis.title.lower())
         if plots:
@@ -155,10 +157,9 @@ def curve_plots(rows: Sequence[Sequence[Run]], colour: Mapping[str, int]) -> lis
         cider.append(_curve(members, hue, validated, name, 1))
         loss.append(_curve(members, hue, losses, name, 3))
     x_range = (1.0, float(max((len(run.epochs) for members in rows for run in members), default=1)))
-    lowest = min((y for one in loss for _, y in one.points), default=0.0)
     plots = (
-        line_plot("Validation", "epoch", "CIDEr-D", cider, x_range=x_range, y_from=0.0),
-        line_plot("Training", "epoch", "loss", loss, x_range=x_range, y_from=lowest),
+        line_plot("Validation", "epoch", "CIDEr-D", cider, x_range=x_range),
+        line_plot("Training", "epoch", "loss", loss, x_range=x_range),
     )
     return [plot for plot in plots if plot is not None]
 

@@ -12,10 +12,12 @@ from reports.html.plots import (
     MAX_LABELS,
     Plot,
     Series,
+    colours,
     legend,
     line_plot,
     trade_off_plot,
 )
+from reports.html.rendering import template_environment
 from reports.html.trade_offs import curve_sections
 from results.records import EpochRecord
 from tests.reports.examples import contents, run
@@ -44,7 +46,47 @@ def test_bounds_are_drawn_and_stay_inside() -> None:
     plot = trade_off_plot("t", "x", "y", points)
     assert plot is not None
     assert [drawn.uncertainty.count("M") for drawn in plot.drawn] == [2, 0]
-    assert float(plot.y_ticks[0][1]) <= 45
+    ends = [float(number) for number in re.findall(r"[\d.]+", plot.drawn[0].uncertainty)]
+    assert all(FRAME.top <= end <= FRAME.right for end in ends)
+
+
+@pytest.mark.parametrize("values", [[3, 250, 310], [40, 41, 60], [-3, 0, 5], [250.2, 250.9]])
+def test_axes_end_where_their_values_do(values: list[float]) -> None:
+    plot = trade_off(*((number + 1, value) for number, value in enumerate(values)))
+    heights = [y for drawn in plot.drawn for _, y in drawn.points]
+    free = 0.05 * (FRAME.bottom - FRAME.top)
+    assert min(heights) - FRAME.top < free
+    assert FRAME.bottom - max(heights) < free
+    beyond = 0.05 * (max(values) - min(values))
+    assert all(min(values) - beyond <= float(text) <= max(values) + beyond for _, text in plot.y_ticks)
+
+
+def test_an_interval_below_zero_does_not_take_the_axis_there() -> None:
+    points = [Series("a", 0, ((1.0, 3.0),), "", (-1.0, 3.0), (-250.0, 260.0)), Series("b", 1, ((2.0, 300.0),))]
+    plot = trade_off_plot("t", "x", "y", points)
+    assert plot is not None
+    assert min(float(text) for _, text in (*plot.x_ticks, *plot.y_ticks)) == 0
+    assert plot.drawn[0].uncertainty.startswith(f"M{FRAME.left:g} ")
+
+
+def test_matched_costs_are_not_stretched_into_a_difference() -> None:
+    plot = trade_off((136, 20), (138, 50), (140, 40))
+    places = [x for drawn in plot.drawn for x, _ in drawn.points]
+    assert max(places) - min(places) < 0.1 * (FRAME.right - FRAME.left)
+    assert plot.matched == "differ by at most 2.9 %"
+    assert (plot.front, plot.best) == ("", {1})
+    assert trade_off((7, 1), (7, 2)).matched == "are the same"
+    assert trade_off((100, 20), (120, 50)).matched == ""
+
+
+def test_forty_models_have_each_a_colour_and_a_shape_of_their_own() -> None:
+    runs = [replace(run(), model=f"model_{number}") for number in range(40)]
+    look = "{{ each | hue }} {{ draw.shape(each, 0, 0) }};"
+    looks = template_environment(()).from_string(
+        f'{{% import "plots.html.j2" as draw %}}{{% for each in of %}}{look}{{% endfor %}}'
+    )
+    drawn = looks.render(of=list(colours(runs).values())).split(";")[:-1]
+    assert len({(look.split()[0], look.partition("<")[2]) for look in drawn}) == 40
 
 
 def test_the_front_joins_only_points_that_no_other_beats() -> None:
@@ -78,15 +120,15 @@ def test_of_many_points_those_of_the_front_alone_are_named_and_joined_to_their_n
 
 def test_lines_are_named_at_their_ends_one_below_the_other() -> None:
     series = [Series(f"m{number}", number, ((1, 0), (2, 5 + number / 1000))) for number in range(30)]
-    plot = line_plot("t", "x", "y", [*series, Series("empty", 1, ())], x_range=(1, 2), y_from=0)
+    plot = line_plot("t", "x", "y", [*series, Series("empty", 1, ())], x_range=(1, 2))
     assert plot is not None
     heights = sorted(drawn.label.y for drawn in plot.drawn if drawn.label)
     assert len(heights) == 30, "a line without points is left out"
     assert all(high - low >= LINE_HEIGHT - 0.2 for low, high in itertools.pairwise(heights))
     assert heights[-1] <= plot.frame.height
     assert all(drawn.label and drawn.label.x > plot.frame.right for drawn in plot.drawn)
-    assert line_plot("t", "x", "y", [Series("empty", 1, ())], x_range=(1, 2), y_from=0) is None
-    single = line_plot("t", "x", "y", [Series("one", 0, ((1, 3),))], x_range=(1, 1), y_from=3)
+    assert line_plot("t", "x", "y", [Series("empty", 1, ())], x_range=(1, 2)) is None
+    single = line_plot("t", "x", "y", [Series("one", 0, ((1, 3),))], x_range=(1, 1))
     assert single is not None
     assert all(text == str(int(text)) for _, text in single.x_ticks), "epochs are whole"
 
