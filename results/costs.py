@@ -12,8 +12,8 @@ from results.metrics import LAST
 
 CostType = Literal["amount", "condition", "flag", "estimate", "evaluation"]
 """An amount; a condition of the measurement, which is said once where all rows have the same; yes or no; an estimate
-between bounds, which are shown with its meaning; what the evaluation took, which is no cost of a captioner: the pages of
-runs show it, no table compares it."""
+between bounds, which are shown with its meaning; what the evaluation took, which is no cost of a captioner: pages
+of runs show it, no table compares it."""
 Theme = Literal["Size and computation", "Time", "Latency", "Memory", "Energy", "Other"]
 THEMES: Final[tuple[Theme, ...]] = ("Size and computation", "Time", "Latency", "Memory", "Energy", "Other")
 

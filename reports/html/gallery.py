@@ -97,9 +97,9 @@ RECORDED = PictureSource()
 class GalleryPage:
     """One split: all its images, the hardest first, of which some `cards` are written out, and the scripts by file.
 
-    Both are empty where the store has no caption of the split, as in a published copy: no page is written. `pictures` are (file, "") or
-    ("", reason) by image id, `labels` distinguish runs of one model. `attention` is the page of the images that have
-    attention maps, or "".
+    Both are empty where the store has no caption of the split, as in a published copy: no page is written.
+    `pictures` are (file, "") or ("", reason) by image id, `labels` distinguish runs of one model. `attention` is the
+    page of the images that have attention maps, or "".
     """
 
     file: str

@@ -180,7 +180,7 @@ def test_the_menu_has_pages_that_show_something(store: Store, tmp_path: Path) ->
     assert {"costs.html", "trade-offs.html", "curves.html", "gallery.html"} < set(menu(everything))
     assert not list(Page(everything / "method.html").root.find("section", id="absent"))
     images = (ImageRecord(1, "1.png", "test", ("a dog",)),)
-    with Store(tmp_path / "bench.sqlite") as captions_only:
+    with Store(tmp_path / "captions.sqlite") as captions_only:
         captions_only.record_dataset(DatasetRecord("toy", "f" * 16, str(tmp_path), {"test": 1}, images))
         for name in ("one", "other"):
             captions_only.plan([RunSpec(name, name, "model", 0, "systems", "f" * 16, {}, {"beam": "3"})])

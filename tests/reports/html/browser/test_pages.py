@@ -246,13 +246,46 @@ def test_rows_are_never_ordered_by_what_papers_print(open_page: Open, tmp_path: 
     expect(heading(page, "Published").get_by_role("button")).to_have_count(0)
 
 
-def test_a_point_says_its_numbers_when_it_has_the_focus(open_page: Open, report: Path) -> None:
-    mark = open_page(report / "trade-offs.html").locator(".mark").first
-    tip = mark.locator(".tip")
-    expect(tip).to_have_css("visibility", "hidden")
-    mark.evaluate("(mark) => mark.focus({focusVisible: true})")
-    expect(tip).to_have_css("visibility", "visible")
-    expect(tip).to_contain_text("CIDEr-D")
+@pytest.mark.parametrize(
+    ("name", "width"), [("trade-offs.html", 1280), ("trade-offs.html", PHONE), ("curves.html", 1280)]
+)
+def test_every_mark_says_its_numbers_by_key_by_pointer_and_by_click(
+    open_page: Open, report: Path, name: str, width: int
+) -> None:
+    page = open_page(report / name, width=width)
+    for plot in page.locator(".plot").all():
+        tip = plot.locator(".tip")
+        for mark in plot.locator(".mark").all():
+            label = mark.get_attribute("aria-label")
+            assert label
+            expect(tip).to_be_hidden()
+            mark.evaluate("(mark) => mark.focus({focusVisible: true})")
+            expect(tip).to_have_text(label)
+            mark.evaluate("(mark) => mark.blur()")
+            expect(tip).to_be_hidden()
+            spot = mark.locator("circle, .dot").last
+            spot.hover(force=True)
+            expect(tip).to_contain_text(label)
+            assert tip.evaluate("(tip) => tip.getBoundingClientRect().right") <= width
+            page.mouse.move(0, 0)
+            expect(tip).to_be_hidden()
+            spot.click(force=True)
+            page.mouse.move(0, 0)
+            expect(tip).to_contain_text(label)
+            plot.locator("figcaption strong").click()
+            page.mouse.move(0, 0)
+
+
+def test_marks_that_cover_each_other_are_all_told(open_page: Open, report: Path) -> None:
+    page = open_page(report / "trade-offs.html")
+    plot = page.locator(".plot").first
+    lower, upper = plot.locator(".mark").all()[:2]
+    upper.locator("circle, .dot").evaluate(
+        "(mark, shape) => mark.replaceWith(shape.cloneNode())", lower.locator("circle, .dot").element_handle()
+    )
+    upper.locator("circle, .dot").hover()
+    labels = [mark.get_attribute("aria-label") for mark in (lower, upper)]
+    assert sorted(plot.locator(".tip b").all_inner_texts()) == sorted(filter(None, labels))
 
 
 def test_the_signature_can_be_copied(open_page: Open, report: Path) -> None:
