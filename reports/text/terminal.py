@@ -96,7 +96,7 @@ def _print_group(
     for sentence in sentences:
         _say(sentence, console, "")
     if (pairs := pair_table(group)) is not None:
-        _print_pairs(pairs, console)
+        print_pair_table(pairs, console)
     shown, hidden = _fitted(table, group.metric, console)
     print_table(shown, console, group.metric)
     room = f"No room here for {', '.join(hidden)}; bench report shows every column." if hidden else ""
@@ -113,14 +113,16 @@ def _print_group(
     return {column.short for column in shown.columns}
 
 
-def _print_pairs(pairs: Pairs, console: Console) -> None:
-    """Print who is better than whom, a letter a pair; columns are numbered as the rows are."""
+def print_pair_table(pairs: Pairs, console: Console) -> None:
+    """Print who is better than whom, a letter a pair; columns are numbered as the rows are, digit below digit."""
     names = [f"{number:>2} {printable(name)}" for number, (name, _) in enumerate(pairs, start=1)]
     width = max(map(len, names)) + 1
     letter_width = 2 if width + 2 * len(names) <= console.width else 1
-    numbers = range(1, len(names) + 1)
-    if letter_width == 2:
-        console.print(Text(" " * width + "".join(f"{number % 100:>2}" for number in numbers), style="dim"))
+    digits = len(str(len(names)))
+    for place in range(digits):
+        head = (f"{number:>{digits}}"[place] for number in range(1, len(names) + 1))
+        line = " " * width + "".join(f"{digit:>{letter_width}}" for digit in head)
+        console.print(Text(line, style="dim"), soft_wrap=True)
     for name, (_, cells) in zip(names, pairs, strict=True):
         letters = "".join(f"{cell.letter if cell else chr(92):>{letter_width}}" for cell in cells)
         console.print(Text(f"{name:<{width}}{letters}"), soft_wrap=True)

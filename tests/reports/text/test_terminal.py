@@ -9,7 +9,8 @@ import pytest
 from rich.console import Console
 from sqlalchemy import delete, update
 
-from reports.text.terminal import print_leaderboard
+from reports.tables.verdict import PairCell
+from reports.text.terminal import print_leaderboard, print_pair_table
 from results.store.schema import HeldOutScore, RunRow, Score
 from results.store.store import Store
 
@@ -126,3 +127,16 @@ def test_no_control_character_of_the_data_reaches_the_terminal(store: Store, col
 def test_an_empty_store_says_so(tmp_path: Path) -> None:
     with Store(tmp_path / "bench.sqlite") as empty:
         assert printed(empty) == "No run has finished yet.\n"
+
+
+@pytest.mark.parametrize("width", [80, 30])
+def test_columns_of_pairs_are_numbered_digit_below_digit(width: int) -> None:
+    count = 23
+    cell = PairCell("B", "better", "")
+    pairs = tuple((f"m{i}", tuple(None if i == j else cell for j in range(count))) for i in range(count))
+    file = io.StringIO()
+    print_pair_table(pairs, Console(file=file, width=width))
+    tens, units, *lines = file.getvalue().splitlines()
+    for number in range(1, count + 1):
+        column = lines[number - 1].index("\\")  # where the row meets itself
+        assert (tens.ljust(len(units))[column] + units[column]).strip() == str(number)
