@@ -203,6 +203,25 @@ def test_the_page_is_dark_where_the_reader_wants_it(open_page: Open, report: Pat
     assert brightness[1] < 100
 
 
+@pytest.mark.parametrize("dark", [False, True])
+def test_the_more_is_wrong_the_stronger_is_the_colour_in_both_schemes(
+    open_page: Open, report: Path, dark: bool
+) -> None:
+    key = open_page(report / "facts.html", dark=dark).locator(".heat-key i")
+    colours = key.evaluate_all(
+        """(all) => all.map((each) => {
+          const pen = document.createElement("canvas").getContext("2d");
+          pen.fillStyle = getComputedStyle(each).backgroundColor;
+          pen.fillRect(0, 0, 1, 1);
+          return [...pen.getImageData(0, 0, 1, 1).data].slice(0, 3);
+        })"""
+    )
+    redness = [red - blue for red, _, blue in colours]
+    assert len(redness) == 11
+    assert redness == sorted(redness)
+    assert redness[-1] - redness[0] > 60
+
+
 def test_places_are_of_the_metric_that_the_table_is_sorted_by(open_page: Open, report: Path) -> None:
     page = open_page(report / "index.html")
     assert [place[:14] for place in column(page, "Rank")] == ["1", "2", "—", "floor"]
