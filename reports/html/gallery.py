@@ -69,7 +69,68 @@ _IRREGULAR = {
     "knives": "knife",
     "leaves": "leaf",
     "wives": "wife",
+    "buses": "bus",
+    "scarves": "scarf",
+    "shelves": "shelf",
+    "wolves": "wolf",
 }
+# British spellings, within words of all their forms, and what they are in American.
+_SPELLINGS = {
+    "aeroplane": "airplane",
+    "analys": "analyz",
+    "armour": "armor",
+    "barbeque": "barbecue",
+    "behaviour": "behavior",
+    "calibre": "caliber",
+    "catalogue": "catalog",
+    "centred": "centered",
+    "centre": "center",
+    "chequer": "checker",
+    "cheque": "check",
+    "colour": "color",
+    "cosy": "cozy",
+    "defence": "defense",
+    "doughnut": "donut",
+    "draught": "draft",
+    "favour": "favor",
+    "fibre": "fiber",
+    "flavour": "flavor",
+    "grey": "gray",
+    "harbour": "harbor",
+    "honour": "honor",
+    "humour": "humor",
+    "jewellery": "jewelry",
+    "kerb": "curb",
+    "labell": "label",
+    "labour": "labor",
+    "licence": "license",
+    "litre": "liter",
+    "metre": "meter",
+    "modell": "model",
+    "mould": "mold",
+    "moustache": "mustache",
+    "neighbour": "neighbor",
+    "omelette": "omelet",
+    "organis": "organiz",
+    "panell": "panel",
+    "parlour": "parlor",
+    "pedall": "pedal",
+    "plough": "plow",
+    "pyjama": "pajama",
+    "recognis": "recogniz",
+    "sabre": "saber",
+    "sceptic": "skeptic",
+    "storey": "story",
+    "sulphur": "sulfur",
+    "theatre": "theater",
+    "travell": "travel",
+    "tyre": "tire",
+    "vapour": "vapor",
+    "whiskey": "whisky",
+    "woollen": "woolen",
+    "yoghurt": "yogurt",
+}
+_BRITISH = re.compile("|".join(_SPELLINGS))
 _STEMMER = snowballstemmer.stemmer("english")
 
 
@@ -220,8 +281,8 @@ def disagreement(item: GalleryItem) -> float | None:
 
 @cache
 def stem(word: str) -> str:
-    """The stem of a word in any case, by Snowball's English stemmer, which METEOR compares by too."""
-    lower = word.lower()
+    """The stem of a word in any case and spelling, by Snowball's English stemmer, which METEOR compares by too."""
+    lower = _BRITISH.sub(lambda found: _SPELLINGS[found[0]], word.lower())
     return str(_STEMMER.stemWord(_IRREGULAR.get(lower, lower)))
 
 

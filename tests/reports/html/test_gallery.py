@@ -106,6 +106,10 @@ def test_twenty_captions_of_an_image_take_about_a_kilobyte() -> None:
     ("one", "other", "same"),
     [
         ("House", "houses", True), ("sitting", "sits", True), ("man", "men", True), ("person", "people", True),
+        ("Grey", "gray", True), ("colourful", "colors", True), ("doughnuts", "donut", True), ("tyres", "tire", True),
+        ("travelling", "traveled", True), ("chequered", "checkered", True),
+        ("theatre", "theaters", True), ("neighbouring", "neighbor", True),
+        ("greyhound", "gray", False), ("four", "for", False), ("hour", "hor", False), ("buses", "bus", True),
         ("cat", "cattle", False), ("ball", "bell", False), ("red", "reading", False), ("7", "17", False),
     ],
 )  # fmt: skip
