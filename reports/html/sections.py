@@ -124,20 +124,21 @@ def domain_sections(contents: Contents, counts: Mapping[tuple[str, str], Mapping
             elif table:
                 reasons = dict.fromkeys(cell.note for line in table.all_lines for cell in line.cells if cell.note)
                 tables[name] = Table((), (), sentences=(f"No row has {name}: {'; '.join(reasons)}.",))
-        if tables:
+        if any(table.columns for table in tables.values()):
             id = f"domains-{len(sections) + 1}"
             sections.append(Section(id, contents.title(group), group.track, contents.details(group), tables))
     return sections
 
 
 def cost_sections(contents: Contents) -> list[Section]:
-    """Costs by group, a table a theme; splits of the same runs share their costs, so they share one section."""
+    """Costs by group, a table a theme, where any was measured; splits of the same runs share one section."""
     seen: dict[frozenset[str], Group] = {}
     for group in contents.groups:
         seen.setdefault(frozenset(key for row in group.rows for key in row.keys), group)  # splits rank them otherwise
     found = []
     for number, group in enumerate((group for keys, group in seen.items() if keys), start=1):
-        if tables := cost_tables(group, contents.facets):
+        tables = cost_tables(group, contents.facets)
+        if any(table.columns for table in tables.values()):
             counted = ((row.model, counted_parts(contents.runs[row.keys[0]].operators)) for row in group.rows)
             parts = [(model, of) for model, of in counted if of]
             place = f"costs-{number}", group.dataset, group.track, contents.details(group)

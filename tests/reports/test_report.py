@@ -180,12 +180,13 @@ def test_the_menu_has_pages_that_show_something(store: Store, tmp_path: Path) ->
     assert {"costs.html", "trade-offs.html", "curves.html", "gallery.html"} < set(menu(everything))
     assert not list(Page(everything / "method.html").root.find("section", id="absent"))
     images = (ImageRecord(1, "1.png", "test", ("a dog",)),)
+    costs = {"score_seconds": Quantity(2.0, unit="s"), "parameters": Quantity(None, "only its captions are known")}
     with Store(tmp_path / "captions.sqlite") as captions_only:
         captions_only.record_dataset(DatasetRecord("toy", "f" * 16, str(tmp_path), {"test": 1}, images))
         for name in ("one", "other"):
             captions_only.plan([RunSpec(name, name, "model", 0, "systems", "f" * 16, {}, {"beam": "3"})])
             split = SplitResult("test", {1: "a dog"}, {"overall": {"CIDEr-D": Quantity(0.5)}}, {})
-            captions_only.finish(name, Outcome((split,), {"score_seconds": Quantity(2.0, unit="s")}, {}))
+            captions_only.finish(name, Outcome((split,), costs, {}))
         little = write_report(captions_only, tmp_path / "little").parent
     assert menu(little) == ["index.html", "gallery.html", "models.html", "method.html"]
     assert {path.name for path in little.glob("*.html")} == {*menu(little), "run.html"}
