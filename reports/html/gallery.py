@@ -43,7 +43,7 @@ SMALL_FILE = 12 * 1024
 LONGEST_SIDE = 320
 LARGEST_AS_IT_IS = 1024
 LEFT_OUT = "left out to keep the report small"
-NO_FOLDER = "a database that is given by --db shows pictures with --images FOLDER"
+NO_FOLDER = "nobody has said where the files are"
 MAX_PIXELS = 64_000_000
 
 # What Pillow may try: formats it decodes by itself, without starting other programs.
@@ -160,7 +160,8 @@ class GalleryPage:
 
     Both are empty where the store has no caption of the split, as in a published copy: no page is written.
     `pictures` are (file, "") or ("", reason) by image id, `labels` distinguish runs of one model. `attention` is the
-    page of the images that have attention maps, or "".
+    page of the images that have attention maps, or "". `without_pictures` says why there is none at all, "" where
+    there are some.
     """
 
     file: str
@@ -171,6 +172,7 @@ class GalleryPage:
     data: Mapping[str, str]
     labels: Mapping[str, str]
     attention: str
+    without_pictures: str = ""
     attended: Collection[int] = ()
 
     @property
@@ -203,6 +205,9 @@ def gallery_pages(
         shown = items if any(item.captions for item in items) else []
         attended = mapped.get((fingerprint, split), ())
         pictures, left = _write_pictures(shown, attended, source.root(dataset), left, folder, prefix)
+        without = "" if any(file for file, _ in pictures.values()) else _why_none(pictures)
+        if without:
+            pictures = dict.fromkeys(pictures, ("", ""))  # the page says once what holds of every image
         suffix = f"-{number}" if any(page.data for page in pages.values()) else ""
         attention = f"gallery-attention{suffix}.html" if attended else ""
         data = gallery_data(shown, pictures, labels, prefix, (attention, attended)) if shown else {}
@@ -215,6 +220,7 @@ def gallery_pages(
             data=data,
             labels=labels,
             attention=attention,
+            without_pictures=without,
             attended=attended,
         )
     return pages
@@ -332,6 +338,14 @@ def _write_pictures(
     return pictures, budget
 
 
+def _why_none(pictures: Mapping[int, tuple[str, str]]) -> str:
+    """Why no picture is shown at all, the commonest reasons first; "" where there are no images."""
+    reasons = Counter(reason for _, reason in pictures.values())
+    if len(reasons) > 1:
+        del reasons[LEFT_OUT]  # of images that were not tried after the others
+    return f"No picture is shown: {'; '.join(reason for reason, _ in reasons.most_common())}" if reasons else ""
+
+
 def _image(
     item: GalleryItem, pictures: Mapping[int, tuple[str, str]], codes: Mapping[str, str], places: Mapping[str, int]
 ) -> list[Any]:
@@ -365,7 +379,7 @@ def thumbnail(root: Path, file: str) -> tuple[bytes | None, str]:
         if not path.is_relative_to(root.resolve()):
             return None, "the file lies outside the data set's folder"
         if not path.is_file():
-            return None, "the picture is not there"
+            return None, "the file is not there"
         return _read(path)
     except Exception as error:  # Pillow's decoders raise nearly anything on damaged data
         return None, f"the picture cannot be read ({type(error).__name__})"

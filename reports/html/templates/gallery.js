@@ -49,9 +49,10 @@ function attention(id) {
 function caption(text, known, wrong) {
   const made = make("bdi", { class: "caption" });
   if (!text) made.append(make("span", { class: "blank" }, "no words"));
-  const foundLater = galleryWords.hits(text).some(([, to]) => to > LONG_CAPTION);
+  const marked = galleryChoice.searches("captions");
+  const foundLater = marked && galleryWords.hits(text).some(([, to]) => to > LONG_CAPTION);
   const cut = foundLater ? text.length : LONG_CAPTION;
-  made.append(...galleryWords.nodes(text.slice(0, cut), known));
+  made.append(...galleryWords.nodes(text.slice(0, cut), { known, marked }));
   const rest = text.slice(cut);
   if (rest) made.append(make("details", {}, make("summary", {}, `${rest.length.toLocaleString("en")} more characters`), rest));
   if (wrong.length) made.append(" ", make("small", { class: "tag" }, `wrong: ${wrong.join(", ")}`));
@@ -67,8 +68,7 @@ function card(shown, most) {
     make("span", { class: "score" }, said.score === null ? "—" : (said.score / 10).toFixed(1)));
   // A caption for which an image is shown is never folded away.
   const captions = galleryChoice.of(shown.said);
-  const searched = galleryChoice.searched(shown.said);
-  const found = (said) => searched.includes(said) && galleryWords.hits(said.text).length > 0;
+  const found = (said) => galleryChoice.searches("captions") && galleryWords.hits(said.text).length > 0;
   const errs = (said) => kind >= 0 && galleryChoice.errs([said], kind);
   const unfolded = captions.filter((said, n) => n < most || found(said) || errs(said));
   const folded = captions.filter((said) => !unfolded.includes(said));
@@ -79,16 +79,18 @@ function card(shown, most) {
       make("ul", { class: "captions" }, ...folded.map(line))));
   }
   said.append(make("h3", {}, "References"), make("ul", { class: "references" },
-    ...shown.references.map((text) => make("li", {}, make("bdi", {}, ...galleryWords.nodes(text))))));
-  const picture = shown.picture
-    ? make("a", { class: "picture", href: shown.picture }, make("img", { src: shown.picture, alt: `Image ${shown.id}`, loading: "lazy" }))
-    : make("div", { class: "picture placeholder" }, make("span", {}, shown.reason));
+    ...shown.references.map((text) => make("li", {}, make("bdi", {}, ...galleryWords.nodes(text, { marked: galleryChoice.searches("references") }))))));
   const where = make("p", { class: "where" }, make("a", { href: `#image-${shown.id}` }, `#${shown.id}`), " ", make("bdi", {}, shown.file));
   if (shown.domain) where.append(" ", make("span", { class: "tag" }, shown.domain));
-  const side = make("div", { class: "side" }, picture, where);
+  if (shown.reason) where.append(" ", make("span", { class: "unseen" }, shown.reason));
+  const side = make("div", { class: "side" }, where);
+  if (shown.picture) {
+    const image = make("img", { src: shown.picture, alt: `Image ${shown.id}`, loading: "lazy" });
+    side.prepend(make("a", { class: "picture", href: shown.picture }, image));
+  }
   if (shown.attention) side.append(make("p", { class: "files" }, make("a", { href: shown.attention }, "Where each word looked")));
   side.append(galleryChoice.box(shown.id));
-  return make("article", { class: "card", "data-image": shown.id }, side, said);
+  return make("article", { class: shown.picture ? "card" : "card text", "data-image": shown.id }, side, said);
 }
 
 function start() {
@@ -124,14 +126,17 @@ function start() {
     // Where the first of two models is most above the second.
     beats: (one, other) => byScores((captions) => galleryChoice.margin(captions, one, other), -1),
   };
-  // The texts that a search looks at, by place; they depend on the chosen models.
+  // The texts that a search looks at, by place; they depend on the chosen models and on where it looks.
   let texts = new Map();
   let textsOf = "";
   const text = async (place, known) => {
     if (!known.has(place)) {
       const { id, file, domain, references, said } = await image(place);
-      const captions = galleryChoice.searched(said).map((caption) => caption.text);
-      known.set(place, [`#${id}`, file, domain, ...references, ...captions].join("\n").toLowerCase());
+      const parts = [`#${id}`];
+      if (galleryChoice.searches("captions")) parts.push(...galleryChoice.of(said).map((caption) => caption.text));
+      if (galleryChoice.searches("references")) parts.push(...references);
+      if (galleryChoice.searches("all")) parts.push(file, domain);
+      known.set(place, parts.join("\n").toLowerCase());
     }
     return known.get(place);
   };
@@ -154,8 +159,8 @@ function start() {
     const chosen = new FormData(form);
     const words = galleryWords.asked(chosen.get("words"));
     const [kind, one, other] = chosen.get("order").split(",").map(decodeURIComponent);
-    const models = JSON.stringify(galleryChoice.models());
-    if (textsOf !== models) [texts, textsOf] = [new Map(), models];
+    const searched = JSON.stringify([galleryChoice.models(), address.get("in")]);
+    if (textsOf !== searched) [texts, textsOf] = [new Map(), searched];
     const known = texts;
     const ordered = await orders[kind](one, other);
     if (turn !== asked) return;
@@ -196,6 +201,7 @@ function start() {
     const { name, value } = event.target;
     drawn = "";
     if (name === "words") address.set({ q: value });
+    if (name === "in") address.set({ in: value });
     if (name === "wrong") address.set({ wrong: value });
     if (name === "order") address.set({ order: value.split(",").map(decodeURIComponent) });
   });
@@ -210,9 +216,10 @@ function start() {
   const asks = () => {
     const { words, order } = form.elements;
     const picked = galleryChoice.onlyBox.checked && galleryChoice.images();
-    return JSON.stringify([galleryChoice.models(), words.value, order.value, picked, galleryChoice.kind()]);
+    const where = words.value && address.get("in");
+    return JSON.stringify([galleryChoice.models(), words.value, where, order.value, picked, galleryChoice.kind()]);
   };
-  drawn = JSON.stringify([[], "", "worst", false, -1]);
+  drawn = JSON.stringify([[], "", "", "worst", false, -1]);
   address.follow(() => {
     galleryChoice.show();
     const wanted = asks();

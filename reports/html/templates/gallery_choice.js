@@ -19,10 +19,10 @@ const galleryChoice = {
     return models.length ? said.filter(({ name }) => models.includes(name)) : said;
   },
 
-  // The captions that a search looks at: of what is shown, all but those of floors and of people, unless they are chosen.
-  // A floor may give every image one caption, and the first reference, which stands for people, is searched anyway.
-  searched(said) {
-    return this.models().length ? this.of(said) : said.filter(({ reference }) => !reference);
+  // Whether a search looks at the captions that are shown, at the references, or at "all", file names included.
+  searches(what) {
+    const where = address.get("in") || "captions";
+    return where === "all" || where === what;
   },
 
   // The mean of some scores; null of none.
@@ -76,6 +76,10 @@ const galleryChoice = {
     this.onlyLabel.hidden = images.length === 0;
     this.onlyBox.checked = images.length > 0 && address.get("chosen") === "1";
     const order = form.elements.order;
+    const [disputed] = [...order.options].filter(({ value }) => value === "disputed");
+    const rows = this.index.speakers.filter(({ name }) => models.includes(name)).length;
+    disputed.textContent = rows > 1 ? "largest disagreement of these captions first" : "largest disagreement first";
+    disputed.disabled = rows === 1;
     for (const option of order.querySelectorAll("[data-pair]")) option.remove();
     for (const one of models) {
       for (const other of models) {
@@ -85,7 +89,8 @@ const galleryChoice = {
       }
     }
     const wanted = address.list("order").map(encodeURIComponent).join(",");
-    order.value = [...order.options].some((option) => option.value === wanted) ? wanted : "worst";
+    order.value = [...order.options].some((option) => option.value === wanted && !option.disabled) ? wanted : "worst";
+    form.elements.in.value = ["references", "all"].includes(address.get("in")) ? address.get("in") : "";
     form.elements.wrong.value = this.kind() < 0 ? "" : address.get("wrong");
     form.elements.wrong.parentElement.hidden = this.index.kinds.length === 0;
     if (form.elements.words.value !== address.get("q")) form.elements.words.value = address.get("q");

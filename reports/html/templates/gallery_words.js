@@ -59,9 +59,9 @@ const galleryWords = {
       .map((word) => [word.index, word.index + word[0].length]);
   },
 
-  // The text as nodes, with what the search found and the words that no reference has marked.
-  nodes(text, known = null) {
-    const hits = this.hits(text);
+  // The text as nodes, with what the search found, where it looked here, and the words that no reference has marked.
+  nodes(text, { known = null, marked = true } = {}) {
+    const hits = marked ? this.hits(text) : [];
     const odd = known ? this.odd(text, known) : [];
     const edges = [...new Set([0, text.length, ...hits.flat(), ...odd.flat()])].sort((a, b) => a - b);
     const within = (stretches, from) => stretches.some(([start, end]) => start <= from && from < end);

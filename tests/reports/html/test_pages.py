@@ -182,8 +182,8 @@ def test_the_gallery_shows_pictures_captions_and_odd_words(pages: dict[str, Page
     assert (picture["src"], picture["loading"]) == ("gallery/1-1.png", "lazy")
     for words in ("a red ball by a cube", "expansionnet_v2", "blind", "human", "retrieval"):
         assert words in cards["image-1"].text
-    assert "is not there" in next(cards["image-3"].find("div", class_="placeholder")).text
-    assert "outside" in next(cards["image-4"].find("div", class_="placeholder")).text
+    assert "is not there" in next(cards["image-3"].find("span", class_="unseen")).text
+    assert "outside" in next(cards["image-4"].find("span", class_="unseen")).text
     assert "no words" in cards["image-3"].text, "an empty caption is said to be empty"
     assert any(len(one.text) > 9_700 for one in pages["gallery.html"].root.find("details")), "whole, but folded"
     card = next(pages["gallery-2.html"].root.find("article", id="image-7"))

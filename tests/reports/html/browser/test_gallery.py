@@ -13,6 +13,7 @@ from results.records import DatasetRecord, ImageRecord, Outcome, Quantity, RunSp
 from results.store.store import Store
 
 IMAGES = IMAGES_A_FILE + 50
+WHERE = "#gallery-filter [name=in]"
 WORDS, ORDER = "#gallery-filter [name=words]", "#gallery-filter [name=order]"
 CARDS = "#gallery .card"
 EDGES = "(element) => (({left, top, width, height}) => [left, top, width, height])(element.getBoundingClientRect())"
@@ -129,6 +130,8 @@ def test_a_phrase_in_quotes_is_found_and_marked(open_page: Open, tmp_path: Path,
         expect(page.locator("mark")).to_have_text(["Red Ball"])
         assert page.locator("#gallery .odd").all_inner_texts() == ["Red", "Ball"], "house is a form of houses"
         page.locator(WORDS).fill("<b>here")
+        expect(page.locator("#gallery-filter output")).to_have_text("0 of 2")
+        page.locator(WHERE).select_option("references")
         expect(page.locator(".references mark")).to_have_text(["<b>here", "<b>here"])
 
 
@@ -193,7 +196,7 @@ def floors(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("models", "found"), [("", ["2"]), ("m0", ["2"]), ("m1,m2", []), ("majority,m1", ["1", "3", "2"])]
+    ("models", "found"), [("", ["1", "2", "3"]), ("m0", ["2"]), ("m1,m2", []), ("majority,m1", ["1", "2", "3"])]
 )
 def test_a_search_looks_at_the_captions_that_are_shown(
     open_page: Open, floors: Path, models: str, found: list[str]
@@ -202,6 +205,52 @@ def test_a_search_looks_at_the_captions_that_are_shown(
     page.locator(WORDS).fill("green star")
     expect(page.locator("#gallery-filter output")).to_have_text(f"{len(found)} of 3")
     assert sorted(shown_cards(page)) == sorted(found)
+
+
+@pytest.mark.parametrize(
+    ("where", "query", "found"),
+    [("", "cat", 0), ("references", "cat", 3), ("all", "cat", 3), ("references", "star", 0), ("", "2.jpg", 0),
+     ("all", "2.jpg", 1), ("all", "star", 1), ("", "#3", 1), ("references", "#3", 1)],
+)  # fmt: skip
+def test_a_search_looks_where_the_menu_says_and_marks_words_there(
+    open_page: Open, floors: Path, where: str, query: str, found: int
+) -> None:
+    page = open_page(floors, f"?models=m0,m1&in={where}&q={query.replace('#', '%23')}")
+    expect(page.locator(WHERE)).to_have_value(where)
+    expect(page.locator("#gallery-filter output")).to_have_text(f"{found} of 3")
+    expect(page.locator(CARDS)).to_have_count(found)
+    in_references = page.locator(f"{CARDS} .references mark").count()
+    assert in_references == (found if query == "cat" else 0)
+
+
+def test_one_caption_disagrees_with_none(open_page: Open, floors: Path) -> None:
+    page = open_page(floors, "?models=m0&order=disputed")
+    expect(page.locator(ORDER)).to_have_value("worst")
+    expect(page.locator(f"{ORDER} [value=disputed]")).to_be_disabled()
+    page.locator(".speakers summary").click()
+    page.get_by_label("m1", exact=True).check()
+    expect(page.locator(ORDER)).to_have_value("disputed")
+
+
+def test_without_pictures_cards_are_text_and_one_option_is_named(open_page: Open, floors: Path) -> None:
+    page = open_page(floors)
+    expect(page.locator("#pictures code").first).to_have_text("bench report --images FOLDER")
+    expect(page.locator("#pictures code").last).to_have_text("3.jpg")
+    assert page.locator(".placeholder, .picture, .unseen").count() == 0
+
+    def gaps() -> list[float]:
+        return list(
+            page.locator(CARDS).evaluate_all(
+                """(cards) => cards.map((card) => card.querySelector('.captions').getBoundingClientRect().top
+                  - card.getBoundingClientRect().top)"""
+            )
+        )
+
+    assert max(gaps()) < 80
+    page.locator(ORDER).select_option("best")
+    expect(page.locator("#gallery .card.text")).to_have_count(3)
+    assert max(gaps()) < 80
+    expect(page.locator(".placeholder, .picture, .unseen")).to_have_count(0)
 
 
 def test_a_caption_that_was_found_is_not_folded(open_page: Open, floors: Path) -> None:
