@@ -50,7 +50,7 @@ function caption(text, known, wrong) {
   const made = make("bdi", { class: "caption" });
   if (!text) made.append(make("span", { class: "blank" }, "no words"));
   const marked = galleryChoice.searches("captions");
-  const foundLater = marked && galleryWords.hits(text).some(([, to]) => to > LONG_CAPTION);
+  const foundLater = marked && galleryWords.finds(text) && galleryWords.hits(text).some(([, to]) => to > LONG_CAPTION);
   const cut = foundLater ? text.length : LONG_CAPTION;
   made.append(...galleryWords.nodes(text.slice(0, cut), { known, marked }));
   const rest = text.slice(cut);
@@ -68,7 +68,7 @@ function card(shown, most) {
     make("span", { class: "score" }, said.score === null ? "—" : (said.score / 10).toFixed(1)));
   // A caption for which an image is shown is never folded away.
   const captions = galleryChoice.of(shown.said);
-  const found = (said) => galleryChoice.searches("captions") && galleryWords.hits(said.text).length > 0;
+  const found = (said) => galleryChoice.searches("captions") && galleryWords.finds(said.text);
   const errs = (said) => kind >= 0 && galleryChoice.errs([said], kind);
   const unfolded = captions.filter((said, n) => n < most || found(said) || errs(said));
   const folded = captions.filter((said) => !unfolded.includes(said));
@@ -129,14 +129,14 @@ function start() {
   // The texts that a search looks at, by place; they depend on the chosen models and on where it looks.
   let texts = new Map();
   let textsOf = "";
-  const text = async (place, known) => {
+  const textsAt = async (place, known) => {
     if (!known.has(place)) {
       const { id, file, domain, references, said } = await image(place);
       const parts = [`#${id}`];
       if (galleryChoice.searches("captions")) parts.push(...galleryChoice.of(said).map((caption) => caption.text));
       if (galleryChoice.searches("references")) parts.push(...references);
       if (galleryChoice.searches("all")) parts.push(file, domain);
-      known.set(place, parts.join("\n").toLowerCase());
+      known.set(place, parts);
     }
     return known.get(place);
   };
@@ -170,9 +170,9 @@ function start() {
     for (const place of ordered) {
       if (picked && !picked.includes(index.images[place][0])) continue;
       if (fact >= 0 && !galleryChoice.errs((await image(place)).said, fact)) continue;
-      const all = words.length ? await text(place, known) : "";
+      const rows = words.length ? await textsAt(place, known) : [];
       if (turn !== asked) return;
-      if (words.every((word) => all.includes(word))) found.push(place);
+      if (!words.length || rows.some((row) => galleryWords.finds(row))) found.push(place);
     }
     if (turn !== asked) return;
     gallery.order = found;

@@ -78,7 +78,7 @@ const galleryChoice = {
     const order = form.elements.order;
     const [disputed] = [...order.options].filter(({ value }) => value === "disputed");
     const rows = this.index.speakers.filter(({ name }) => models.includes(name)).length;
-    disputed.textContent = rows > 1 ? "largest disagreement of these captions first" : "largest disagreement first";
+    disputed.textContent = rows > 1 ? "chosen models disagree most" : "largest disagreement first";
     disputed.disabled = rows === 1;
     for (const option of order.querySelectorAll("[data-pair]")) option.remove();
     for (const one of models) {

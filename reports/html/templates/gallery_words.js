@@ -30,6 +30,12 @@ const galleryWords = {
     return this.needles;
   },
 
+  // Whether a text has every word and phrase that is asked for; none has an empty search.
+  finds(text) {
+    const lower = text.toLowerCase();
+    return this.needles.length > 0 && this.needles.every((needle) => lower.includes(needle));
+  },
+
   // The stretches of a text that a search found, as [from, to] in order, none within another. Case is folded one sign
   // at a time, since some signs are two in lower case, and places would move.
   hits(text) {
@@ -61,7 +67,7 @@ const galleryWords = {
 
   // The text as nodes, with what the search found, where it looked here, and the words that no reference has marked.
   nodes(text, { known = null, marked = true } = {}) {
-    const hits = marked ? this.hits(text) : [];
+    const hits = marked && this.finds(text) ? this.hits(text) : [];
     const odd = known ? this.odd(text, known) : [];
     const edges = [...new Set([0, text.length, ...hits.flat(), ...odd.flat()])].sort((a, b) => a - b);
     const within = (stretches, from) => stretches.some(([start, end]) => start <= from && from < end);

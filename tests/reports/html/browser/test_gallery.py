@@ -210,7 +210,8 @@ def test_a_search_looks_at_the_captions_that_are_shown(
 @pytest.mark.parametrize(
     ("where", "query", "found"),
     [("", "cat", 0), ("references", "cat", 3), ("all", "cat", 3), ("references", "star", 0), ("", "2.jpg", 0),
-     ("all", "2.jpg", 1), ("all", "star", 1), ("", "#3", 1), ("references", "#3", 1)],
+     ("all", "2.jpg", 1), ("all", "star", 1), ("", "#3", 1), ("references", "#3", 1),
+     ("", "dog star", 0), ("", "star green", 1)],
 )  # fmt: skip
 def test_a_search_looks_where_the_menu_says_and_marks_words_there(
     open_page: Open, floors: Path, where: str, query: str, found: int
