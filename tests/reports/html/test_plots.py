@@ -1,6 +1,7 @@
 """Plots: geometry, and conditions of curves."""
 
 import itertools
+import re
 from dataclasses import replace
 
 import pytest
