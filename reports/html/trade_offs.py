@@ -10,6 +10,7 @@ from reports.html.plots import Plot, Series, legend, line_plot, trade_off_plot
 from reports.html.sections import Section
 from reports.numbers import DASH, percent
 from reports.tables.boards import in_order
+from reports.tables.conditions import without_digests
 from reports.tables.contents import Contents
 from reports.tables.plot_data import Axis, axes_of, bounded_cost, by_epoch
 from reports.tables.table import Line, Table, differences, table_of
@@ -133,11 +134,12 @@ def curve_sections(contents: Contents, colour: Mapping[str, int]) -> list[Sectio
         common = frozenset.intersection(*(other for data, _, other in sections if data == dataset))
         separating = in_order(dict(sorted(signature - common)))
         separating.pop("track", None)
+        details = contents.words_of_runs(dataset, dict(signature)) or without_digests(format_fields(separating))
         learning = {members[0].model for members in found if _is_open(members)}
         lines = tuple(_line(run, differing[run.key]) for members in found for run in members)
         made.append(
             Section(
-                *(f"curves-{number}", dataset, track, format_fields(separating)),
+                *(f"curves-{number}", dataset, track, details),
                 legend=legend((members[0].model for members in found), ranking, colour, learning),
                 plots=curve_plots(found, colour),
                 tables={"": Table(_COLUMNS, lines)},

@@ -67,7 +67,7 @@ def conditions_of(groups: Sequence[Group], titles: Mapping[str, str]) -> list[Co
         [
             lambda group: _features(group, detailed=False),
             lambda group: _features(group, detailed=True),
-            lambda group: _without_digests(group.signature.get("feat", "")),
+            lambda group: without_digests(group.signature.get("feat", "")),
         ],
         groups,
     )
@@ -125,15 +125,15 @@ def _features(group: Group, *, detailed: bool) -> str:
         return ""
     if feat.startswith("pixels"):
         words = "pixels"
-        detail = _without_digests(feat.removeprefix("pixels").strip("[]"))
+        detail = without_digests(feat.removeprefix("pixels").strip("[]"))
     elif feat.startswith("regions["):
         words = "regions + grid" if feat.endswith("+grid") else "regions"
         source, *rest = _parts(feat.removeprefix("regions["))
         backbone = rest[-1].partition("[")[0] if rest else ""
-        detail = ", ".join(filter(None, (_without_digests(source), _without_digests(backbone))))
+        detail = ", ".join(filter(None, (without_digests(source), without_digests(backbone))))
     else:
         words = "grid"
-        detail = _without_digests(feat)
+        detail = without_digests(feat)
     if "graph" in group.signature and group.signature["graph"] != "none":
         words += " + graphs"
     return f"{words}, {detail}" if detailed and detail else words
@@ -181,10 +181,10 @@ def _others_in_words(group: Group) -> str:
     """Fields with their values, less those that a group has not; a part of a split is its number of images."""
     fields = {name: value for name, value in _others(group).items() if value != "none"}
     subset = dict(part.partition("=")[::2] for part in fields.pop("subset", "").split(","))
-    scored, _, images = _without_digests(subset.get(group.split, "")).partition("/")
+    scored, _, images = without_digests(subset.get(group.split, "")).partition("/")
     parts = [f"{scored} of {images} images"] if images else []
     if fields:
-        parts.append(_without_digests(format_fields(fields)))
+        parts.append(without_digests(format_fields(fields)))
     return ", ".join(parts)
 
 
@@ -192,5 +192,6 @@ def _others_key(group: Group) -> Hashable:
     return tuple(sorted(_others(group).items()))
 
 
-def _without_digests(text: str) -> str:
+def without_digests(text: str) -> str:
+    """A signature's text without what only tells two apart that are otherwise called alike."""
     return _DIGEST.sub("", text)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from reports.tables.conditions import Conditions, conditions_of
+from reports.tables.conditions import Conditions, conditions_of, menus
 from reports.tables.facts import card, objective
 from results.metrics import RANKING_METRIC
 from results.runs import reading
@@ -76,6 +76,14 @@ class Contents:
     def conditions(self) -> list[Conditions]:
         """What each group is of, in words."""
         return conditions_of(self.groups, self.dataset_names)
+
+    def words_of_runs(self, dataset: str, signature: Mapping[str, str]) -> str:
+        """The conditions of runs with this signature, on any split, in words; "" where no leaderboard has such runs."""
+        varying = [menu for menu in menus(self.conditions) if menu not in ("Data", "Track")]
+        for conditions, group in zip(self.conditions, self.groups, strict=True):
+            if (group.dataset, group.signature) == (dataset, signature):
+                return ", ".join(word for menu in varying if (word := conditions.words[menu]))
+        return ""
 
     def details(self, group: Group) -> str:
         """What tells a group from others of its split, besides what its title says."""

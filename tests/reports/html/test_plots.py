@@ -148,6 +148,8 @@ def test_curves_of_other_conditions_never_share_a_plot() -> None:
         for key, seed, schedule in (("a", 1, "xe#1"), ("b", 1, "scst#2"), ("c", 2, "xe#1"))
     }
     sections = curve_sections(contents(runs=runs), {"m2": 0})
-    assert [section.details for section in sections] == ["schedule: xe#1", "schedule: scst#2"]
+    assert [section.details for section in sections] == ["schedule: xe#1", "schedule: scst#2"], (
+        "digests have four digits"
+    )
     tables = [section.tables[""] for section in sections]
     assert [[line.runs[0][1] for line in table.lines] for table in tables] == [["a", "c"], ["b"]]
