@@ -136,7 +136,7 @@ function start() {
       if (galleryChoice.searches("captions")) parts.push(...galleryChoice.of(said).map((caption) => caption.text));
       if (galleryChoice.searches("references")) parts.push(...references);
       if (galleryChoice.searches("all")) parts.push(file, domain);
-      known.set(place, parts);
+      known.set(place, parts.map((part) => part.toLowerCase()));
     }
     return known.get(place);
   };
@@ -172,7 +172,7 @@ function start() {
       if (fact >= 0 && !galleryChoice.errs((await image(place)).said, fact)) continue;
       const rows = words.length ? await textsAt(place, known) : [];
       if (turn !== asked) return;
-      if (!words.length || rows.some((row) => galleryWords.finds(row))) found.push(place);
+      if (!words.length || rows.some((row) => words.every((word) => row.includes(word)))) found.push(place);
     }
     if (turn !== asked) return;
     gallery.order = found;
