@@ -10,7 +10,8 @@ from reports.numbers import DASH
 from reports.text.comparison import caption_counts, main_costs, warnings
 from reports.text.comparison import content as comparison_content
 from reports.text.grid import Grid, bullets, escape_markdown, indented, interval, p_value, points, ratio
-from results.comparison.commits import CommitComparison, LostRun, MetricChange
+from results.comparison.changes import MetricChange
+from results.comparison.commits import CommitComparison, LostRun
 from results.statistics.architecture import OVER_IMAGES, OVER_SEEDS
 from results.text import printable
 

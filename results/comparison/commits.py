@@ -2,10 +2,8 @@
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
 
-import numpy as np
-
+from results.comparison.changes import MetricChange, with_smallest_change
 from results.comparison.comparison import (
     Comparison,
     Images,
@@ -15,40 +13,6 @@ from results.comparison.comparison import (
 )
 from results.runs.reading import StoredRuns
 from results.runs.run import Run
-from results.statistics.architecture import OVER_SEEDS
-from results.statistics.estimate import Estimate
-from results.statistics.power import detectable_at_best, detectable_from
-from results.statistics.significance import PairedScores
-
-FEWEST_IMAGES: Final = 6  # with fewer no sign-flip test reaches p < 0.05
-
-
-@dataclass(frozen=True, slots=True)
-class MetricChange:
-    """One metric of a model on a split: means over seeds as fractions, and the change, after less before.
-
-    The `estimate` is corrected for all changes that were tested together; its reason says why a change could not be
-    tested. `smallest` is the smallest change that these seeds show: the test finds it four times in five. `identical`:
-    every image scores the same with every seed, so that there is nothing to test, and the interval is 0.
-    """
-
-    model: str
-    split: str
-    metric: str
-    before: float | None
-    after: float | None
-    estimate: Estimate
-    over: str | None = None
-    smallest: float | None = None
-    identical: bool = False
-
-    @property
-    def is_worse(self) -> bool:
-        return self.estimate.is_significant and self.estimate.value is not None and self.estimate.value < 0
-
-    @property
-    def is_better(self) -> bool:
-        return self.estimate.is_significant and self.estimate.value is not None and self.estimate.value > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +80,7 @@ def compare_commits(
             if score.test is not None:
                 stores = before.store, after.store
                 scores = scores_to_test(stores, runs_before, runs_after, score.split, score.metric).scores
-                change = _with_smallest_change(change, scores, comparison.tests)
+                change = with_smallest_change(change, scores, comparison.tests)
             changes.append(change)
     lost = _lost_runs(before.runs, after.runs, unfinished)
     return CommitComparison(commit, tuple(changes), lost, comparison)
@@ -131,28 +95,6 @@ def _metric_change(model: str, score: ScoreChange) -> MetricChange:
     return MetricChange(
         model, score.split, score.metric, score.before, score.after, estimate=score.estimate, over=score.over
     )
-
-
-def _with_smallest_change(change: MetricChange, scores: PairedScores | None, tests: int) -> MetricChange:
-    """The change with what these scores could have shown, and whether they are the same."""
-    if scores is None:
-        return change
-    change = replace(change, smallest=_smallest_change(scores, change.over, tests))
-    if np.array_equal(scores.before, scores.after):
-        certain = replace(change.estimate, low=0.0, high=0.0, p=1.0, reason="")
-        return replace(change, estimate=certain, identical=True)
-    return change
-
-
-def _smallest_change(scores: PairedScores, over: str | None, tests: int) -> float | None:
-    """The smallest change that a test of such scores finds; None where they are of too few images or other seeds."""
-    before, after = scores.before, scores.after
-    if before.shape[1] < FEWEST_IMAGES:
-        return None
-    if over == OVER_SEEDS:
-        return detectable_from(before, after, tests) if before.shape == after.shape else None
-    deviation = float((after.mean(axis=0) - before.mean(axis=0)).std(ddof=1))
-    return detectable_at_best(before.shape[1], deviation, tests) if deviation > 0 else None
 
 
 def _lost_runs(before: Sequence[Run], after: Sequence[Run], unfinished: Iterable[Run]) -> tuple[LostRun, ...]:
