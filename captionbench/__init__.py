@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from results.comparison.comparison import Comparison
     from results.frames import Results
     from results.statistics.estimate import Estimate
-    from results.statistics.significance import PairedScores
+    from results.statistics.image_scores import ImageScores
     from zoo.captioner import Captioner
 
 __all__ = [
@@ -63,8 +63,6 @@ _MODULES = {
     "Estimate": "results.statistics.estimate",
     "Results": "results.frames",
 }
-_NO_CONDITIONS = ("meteor", "spice", "domains")
-"""Fields of a signature that say which scores there are; no score over all images depends on them."""
 
 
 if not TYPE_CHECKING:  # type checkers know every name, and report others
@@ -287,7 +285,8 @@ class Evaluation:
     per_image: dict[str, dict[int | str, float]] = field(repr=False)
     domains: dict[str, dict[str, float]] = field(repr=False)
     signature: str
-    _report: Report = field(repr=False, compare=False)
+    _images: ImageScores = field(repr=False, compare=False)
+    _ids: dict[str, int] = field(repr=False, compare=False)
 
     def __getitem__(self, metric: str) -> float:
         """The score of a metric; BenchError, with the reason, where it has none."""
@@ -299,8 +298,12 @@ class Evaluation:
     def __contains__(self, metric: object) -> bool:
         return metric in self.scores
 
-    def compare(self, other: Evaluation) -> dict[str, Estimate]:
+    def compare(self, other: Evaluation | str | Path) -> dict[str, Estimate]:
         """The change of every score from this evaluation to `other`, of the same images.
+
+        Args:
+            other: an evaluation, or a file that `bench evaluate --out` wrote. Where it is the baseline of this one,
+                each value is the drop since then.
 
         Returns:
             By metric an `Estimate`, in fractions: `value` is `other` less this, `low` and `high` its interval, `p` of
@@ -309,7 +312,8 @@ class Evaluation:
             Where either side has no score, `value` is None, with the `reason`.
 
         Raises:
-            BenchError: the two were scored against other references or with another tokenizer.
+            BenchError: the two were scored against other references or with another tokenizer, or the file cannot be
+                read.
 
         Example:
             >>> references = {image: [f"a ball and {image} cubes", "a ball"] for image in range(12)}
@@ -319,36 +323,21 @@ class Evaluation:
             >>> print(f"{change.value:.3f} [{change.low:.3f}, {change.high:.3f}], p = {change.p:.4f}")
             0.500 [0.500, 0.500], p = 0.0029
         """
-        from results.comparison.comparison import ScoreChange, UntestedScore, with_corrected_intervals
+        with _as_bench_error():
+            from harness.metrics.stored_scores import read_scores, refuse_other_conditions
+            from results.comparison.evaluations import compare_scores
 
-        _refuse_other_conditions(self.signature, other.signature)
-        changes = [
-            ScoreChange(
-                "evaluated",
-                metric,
-                self.scores.get(metric),
-                other.scores.get(metric),
-                reason=self.reasons.get(metric) or other.reasons.get(metric),
-            )
-            for metric in {**self.scores, **self.reasons}
-        ]
-        untested = [
-            UntestedScore.from_scores(change, self._scores_to_test(other, change.metric))
-            for change in changes
-            if change.reason is None
-        ]
-        tested = {change.metric: change for change in with_corrected_intervals(untested)}
-        return {change.metric: tested.get(change.metric, change).estimate for change in changes}
-
-    def _scores_to_test(self, other: Evaluation, metric: str) -> PairedScores:
-        """Numbers of single images whose mean is the score, of both sides."""
-        from results.statistics.significance import PairedScores
-
-        before, after = (
-            evaluation._report.evaluation.influences.get(metric) or evaluation._report.evaluation.per_image[metric]
-            for evaluation in (self, other)
-        )
-        return PairedScores.from_captions(before, after)
+            hint = "evaluate both with the same references and settings"
+            if isinstance(other, Evaluation):
+                refuse_other_conditions("the other evaluation", other.signature, self.signature, hint)
+                images = other._images
+            else:
+                stored = read_scores(Path(other))
+                refuse_other_conditions(str(other), stored.signature, self.signature, hint)
+                images = stored.image_scores(self._ids)
+            metrics = list({**self.scores, **self.reasons, **images.scores, **images.reasons})
+            changes = compare_scores(self._images, {"other": images}, metrics, images="evaluated")
+        return {change.metric: change.estimate for change in changes}
 
 
 def evaluate(
@@ -356,6 +345,7 @@ def evaluate(
     captions: str | Path | Mapping[Any, str],
     *,
     split: str | None = None,
+    limit: int | None = None,
     allow_subset: bool = False,
     meteor: bool = True,
     tokenizer: TokenizerName = "python",
@@ -376,6 +366,7 @@ def evaluate(
         captions: a file, as `bench evaluate` takes it; or a caption by image. Images are named as in files: by whole
             numbers, or by the names of their files.
         split: which split of a Karpathy file; None is "test".
+        limit: score the first images of the references alone, this many; the signature says so.
         allow_subset: score the images that have captions where others have none.
         meteor: False leaves METEOR out: no Java, and faster.
         tokenizer: makes words of captions; `zh`, `ja`, `vi` and `characters` are for languages without spaces.
@@ -422,7 +413,7 @@ def evaluate(
         if by_position and not predictions.by_position:
             raise BenchError(f"{source} names its images: by_position does not apply", "leave by_position out")
         try:
-            matched = match_captions(predictions, wanted, allow_subset=allow_subset, tokenizer=tokenizer)
+            matched = match_captions(predictions, wanted, allow_subset=allow_subset, limit=limit, tokenizer=tokenizer)
         except BenchError as error:
             raise BenchError(f"{source}: {error}", error.hint) from error
         for note in (*matched.notes, *(f"perhaps no captions: {doubt}" for doubt in matched.doubts)):
@@ -509,7 +500,7 @@ def _to_evaluation(report: Report, names: Mapping[int, int | str]) -> Evaluation
     from harness.metrics.contract import OVERALL
 
     evaluation = report.evaluation
-    overall = evaluation.scores[OVERALL]
+    overall, scored = evaluation.scores[OVERALL], set(evaluation.ids)
     return Evaluation(
         scores={metric: score.value for metric, score in overall.items() if score.value is not None},
         reasons={metric: score.reason or "" for metric, score in overall.items() if score.value is None},
@@ -529,23 +520,6 @@ def _to_evaluation(report: Report, names: Mapping[int, int | str]) -> Evaluation
             for domain in evaluation.domains
         },
         signature=report.signature,
-        _report=report,
+        _images=report.image_scores(),
+        _ids={str(name): image_id for image_id, name in names.items() if image_id in scored},
     )
-
-
-def _refuse_other_conditions(before: str, after: str) -> None:
-    """BenchError where two signatures differ in what the scores over all images depend on."""
-    from results.signature import parse_signature
-
-    conditions = [parse_signature(signature) for signature in (before, after)]
-    for fields in conditions:
-        for name in _NO_CONDITIONS:
-            fields.pop(name, None)
-        fields["refs"] = fields["refs"].partition("#")[2]  # a file's name is no condition
-    names = dict.fromkeys([*conditions[0], *conditions[1]])
-    differing = [name for name in names if conditions[0].get(name) != conditions[1].get(name)]
-    if differing:
-        raise BenchError(
-            f"the two evaluations cannot be compared: their signatures differ in {', '.join(differing)}",
-            "evaluate both with the same references and settings",
-        )

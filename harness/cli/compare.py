@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
@@ -121,10 +121,11 @@ def _compare_pairs(
         echo(out)
 
 
-def parse_limits(texts: Sequence[str]) -> dict[str, float]:
-    """The limits of `--max-drop` by metric, in points."""
+def parse_limits(texts: Sequence[str], others: Iterable[str] = ()) -> dict[str, float]:
+    """The limits of `--max-drop` by metric, in points; `others` are metrics that were computed elsewhere."""
     from results.metrics import metric_names
 
+    known = [*metric_names(), *others]
     limits = {}
     for text in texts:
         metric, _, number = text.partition("=")
@@ -135,7 +136,7 @@ def parse_limits(texts: Sequence[str]) -> dict[str, float]:
         if not math.isfinite(points) or points < 0:
             hint = "write points of the metric times 100, for example CIDEr-D=0.5"
             raise BenchError(f"--max-drop {text!r} is not METRIC=POINTS", hint)
-        if metric not in metric_names():
-            raise BenchError(f"--max-drop {text!r}: there is no such metric", f"these are: {', '.join(metric_names())}")
+        if metric not in known:
+            raise BenchError(f"--max-drop {text!r}: there is no such metric", f"these are: {', '.join(known)}")
         limits[metric] = points
     return limits

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from harness.cli.evaluate_print import print_more, print_scores
+from harness.cli.compare import parse_limits
+from harness.cli.evaluate_baseline import baseline_content, changes_since, print_changes, write_summary
+from harness.cli.evaluate_print import print_more, print_scores, print_systems
 from harness.cli.inputs import doing
 from harness.cli.options import (
     BertOption,
     ClipOption,
     InstancesOption,
     LanguageOption,
+    LimitOption,
     TokenizerOption,
     refuse_typed,
+    typed_words,
 )
-from harness.cli.output import ForceOption, Out, check_folder, check_out, deliver, echo
+from harness.cli.output import ForceOption, Out, OutputFolder, check_folder, check_out, deliver, echo
 from harness.metrics.signature import DomainFrequencies, EvaluationSettings
 from harness.utils.errors import BenchError
 
@@ -30,6 +35,7 @@ if TYPE_CHECKING:
     from harness.metrics.evaluator import Report
     from harness.metrics.more.measure import MoreSettings
     from harness.metrics.more.measured import Measured
+    from results.comparison.limits import LimitedChange
 
 EXAMPLES = r"""
 bench evaluate ours.json theirs.json --references captions_val2014.json \
@@ -38,6 +44,11 @@ bench evaluate results.json --references captions_val2014.json \
     --allow-subset
 bench evaluate results.json --references dataset_coco.json.gz --split test \
     --out scores.json
+bench evaluate ours.json theirs.json --references captions_val2014.json \
+    --out scores
+bench evaluate ours.json --references captions_val2014.json \
+    --baseline scores.json --max-drop CIDEr-D=0.5
+bench evaluate results.json --references captions_val2014.json --limit 100
 bench evaluate nocaps.json --references nocaps_val_4500_captions.json \
     --domain-df subset
 bench evaluate ours.json --references coco_cn.json --tokenizer zh
@@ -56,21 +67,16 @@ ScoresOption = Annotated[
     ),
 ]
 NoMeteorOption = Annotated[bool, typer.Option("--no-meteor", help="Leave METEOR out: no Java, and faster.")]
-_OF_ONE_FILE = (
-    *(
-        "out",
-        "force",
-        "scores",
-        "split",
-        "reference_field",
-        "reference_format",
-        "domain_df",
-        "domains",
-        "sets",
-        "no_meteor",
-    ),
-    *("id_field", "by_position", "caption_field", "format_name"),
+_NOT_OF_A_REPORT = (
+    *("out", "force", "scores", "split", "reference_field", "reference_format", "domain_df", "domains", "sets"),
+    *("no_meteor", "id_field", "by_position", "caption_field", "format_name", "baseline", "max_drop"),
 )
+_OF_ONE_FILE = ("scores", "sets", "baseline", "max_drop")
+_CONDITIONS = (
+    *("references", "split", "reference_field", "reference_format", "domain_df", "domains", "limit", "allow_subset"),
+    *("tokenizer", "language", "no_meteor"),
+)
+"""Options that scores depend on, besides the captions and how they are read."""
 
 
 def evaluate(
@@ -85,8 +91,20 @@ def evaluate(
     cards: Annotated[
         Path | None, typer.Option(help="YAML that says what is known of each system, by file name.")
     ] = None,
-    out: Annotated[Path | None, Out(help="Write scores, also per image, as JSON.")] = None,
+    out: Annotated[
+        Path | None, Out(help="Write scores, also per image, as JSON; of several files into this folder, one for each.")
+    ] = None,
     force: ForceOption = False,
+    baseline: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Compare with scores that --out wrote before.")
+    ] = None,
+    max_drop: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="METRIC=POINTS",
+            help="Exit code 1 if a score is this many points lower than that of --baseline; may be repeated.",
+        ),
+    ] = None,
     report: Annotated[
         Path | None,
         typer.Option(
@@ -111,6 +129,7 @@ def evaluate(
             help="Score the images that have captions where others have none. Such a score compares with no other.",
         ),
     ] = False,
+    limit: LimitOption = None,
     tokenizer: TokenizerOption = "python",
     language: LanguageOption = None,
     more: Annotated[
@@ -150,10 +169,10 @@ def evaluate(
 ) -> None:
     """Score captions: BLEU, METEOR, ROUGE-L, CIDEr-D, and SPICE where its models are installed.
 
-    Several files are compared with each other, over the same images.
+    Several files are compared with the first, over the same images. --baseline compares one file with earlier scores.
 
     Scores equal those of pycocoevalcap 1.2. Exit code 0: every metric that the language has was computed; 1: some were
-    not; 2: wrong input.
+    not, or a score fell further than --max-drop; 2: wrong input.
     """
     with doing("Loading the evaluator"):
         from harness.data.formats.match import MatchOptions
@@ -162,24 +181,36 @@ def evaluate(
 
     more = more or any((clip, bert, instances, sets))
     more_settings = MoreSettings.parse(clip, bert, instances or ())
-    if len(predictions) > 1 or report is not None or cards is not None:
+    if report is not None or cards is not None:
         from harness.cli.evaluate_systems import compare_systems
 
         fields = "id_field, by_position, caption_field, format and scores"
-        hint = f"give one file without --report and --cards; a card takes {fields}"
-        refuse_typed(context, _OF_ONE_FILE, "of one file alone", hint)
+        hint = f"leave --report and --cards out; a card takes {fields}"
+        refuse_typed(context, _NOT_OF_A_REPORT, "not with --report or --cards", hint)
         if report is not None:
             check_folder(report, "--report", inputs=[*predictions, references, cards])
         further = more_settings if more else None
         words = {"tokenizer": tokenizer, "language": language}
-        compare_systems(predictions, references, images, report, cards, further, words, allow_subset=allow_subset)
+        compare_systems(
+            predictions, references, images, report, cards, further, words, allow_subset=allow_subset, limit=limit
+        )
         return
     if images is not None and not more:
         raise BenchError("--images is for --clip, or for the pictures of --report", "add one of them, or leave it out")
-    [file] = predictions
+    if len(predictions) > 1:
+        refuse_typed(context, _OF_ONE_FILE, "of one file alone", "give one file, or leave it out")
     other_metrics = named_files(scores)
-    inputs = [file, references, domains, sets, *other_metrics.values(), *(instances or ())]
-    check_out(out, force=force, inputs=inputs)
+    limits = parse_limits(max_drop or (), other_metrics)
+    if limits and baseline is None:
+        raise BenchError("--max-drop: there is nothing to compare with", "add --baseline scores.json")
+    names = name_systems(predictions)
+    inputs = [*predictions, references, domains, sets, baseline, *other_metrics.values(), *(instances or ())]
+    outs = _check_outs(out, names, force=force, inputs=inputs)
+    stored = None
+    if baseline is not None:
+        from harness.metrics.stored_scores import read_scores
+
+        stored = read_scores(baseline)
     with doing(f"Reading {references}"):
         wanted = _read_references(references, split, reference_field, reference_format, domains, domain_df)
     settings = EvaluationSettings(
@@ -190,23 +221,79 @@ def evaluate(
         language=language,
     )
     options = MatchOptions(id_field, by_position, caption_field, format_name)
-    scored, matched = _score(file, wanted, other_metrics, options, settings, allow_subset=allow_subset)
-    print_scores(scored, wanted, matched.matched_by)
-    content = scored.to_json(wanted.labels)
-    missing = [metric for metric in ("BLEU-4", *settings.wanted) if scored.quantity(metric).value is None]
-    if more:
-        several = (
-            None
-            if sets is None
-            else _read_sets(sets, wanted, matched.references, MatchOptions(id_field, False, caption_field))
+    systems = {
+        name: _score(file, wanted, other_metrics, options, settings, allow_subset=allow_subset, limit=limit)
+        for name, file in zip(names, predictions, strict=True)
+    }
+    reports = {name: system.report for name, system in systems.items()}
+    since_baseline: list[LimitedChange] = []
+    if stored is not None and baseline is not None:
+        renew = f"{typed_words(context, _CONDITIONS)} --out {shlex.quote(str(baseline))} --force"
+        since_baseline = changes_since(
+            stored,
+            reports[names[0]],
+            wanted.labels,
+            limits,
+            baseline=baseline,
+            command=f"bench evaluate ACCEPTED {renew}",
         )
-        measured = _measure_more(more_settings, references, wanted, matched, several, settings, images=images)
+    contents = {name: report.to_json(wanted.labels) for name, report in reports.items()}
+    is_missing = any(
+        report.quantity(metric).value is None for report in reports.values() for metric in ("BLEU-4", *settings.wanted)
+    )
+    if len(systems) > 1:
+        for name, described in print_systems(reports, wanted).items():
+            contents[name] |= {"baseline": names[0], "changes": described}
+    else:
+        print_scores(reports[names[0]], wanted, systems[names[0]].matched.matched_by)
+    for name, system in systems.items() if more else ():
+        several = None
+        if sets is not None:
+            several = _read_sets(sets, wanted, system.matched.references, MatchOptions(id_field, False, caption_field))
+        measured = _measure_more(more_settings, references, wanted, system.matched, several, settings, images=images)
+        if len(systems) > 1:
+            echo(name)
         print_more(measured)
-        content |= _more_json(measured, wanted)
-        missing += more_settings.lacking(measured.values, *(["self-CIDEr"] if sets else ()))
-    write_json(content, out)
-    if missing:
+        contents[name] |= _more_json(measured, wanted)
+        lacking = more_settings.lacking(measured.values, *(["self-CIDEr"] if sets else ()))
+        is_missing = is_missing or bool(lacking)
+    if baseline is not None:
+        print_changes(since_baseline, baseline)
+        write_summary(since_baseline, predictions[0], baseline)
+        contents[names[0]] |= baseline_content(since_baseline, baseline)
+    for name, path in outs.items():
+        write_json(contents[name], path)
+    if out is not None and len(names) > 1:
+        folder = OutputFolder(out)
+        for path in outs.values():
+            folder.record(path.name)
+    if is_missing or any(change.is_exceeded for change in since_baseline):
         raise typer.Exit(1)
+
+
+def _check_outs(
+    out: Path | None, names: Sequence[str], *, force: bool, inputs: Sequence[Path | None]
+) -> dict[str, Path]:
+    """Where the scores of each system are written, nowhere without `--out`; BenchError where they cannot be."""
+    if out is None:
+        return {}
+    if len(names) == 1:
+        check_out(out, force=force, inputs=inputs)
+        return {names[0]: out}
+    folder = OutputFolder(out, force=force, inputs=inputs)
+    return {name: folder.check(f"{name}.json") for name in names}
+
+
+def name_systems(files: Sequence[Path]) -> list[str]:
+    """A name for each file: what its name begins with, with its folder where two begin alike."""
+    stems = [file.name.partition(".")[0] for file in files]
+    names = [
+        stem if stems.count(stem) == 1 else f"{file.parent.name}_{stem}"
+        for file, stem in zip(files, stems, strict=True)
+    ]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise BenchError(f"two files would both be called {twice[0]}", "give each file once, or rename one of them")
+    return names
 
 
 def _read_references(
@@ -228,6 +315,14 @@ def _read_references(
     return references
 
 
+@dataclass(frozen=True, slots=True)
+class ScoredFile:
+    """The scores of a file, and the references and captions of the images that were scored."""
+
+    report: Report
+    matched: MatchedCaptions
+
+
 def _score(
     file: Path,
     references: References,
@@ -236,8 +331,8 @@ def _score(
     settings: EvaluationSettings,
     *,
     allow_subset: bool,
-) -> tuple[Report, MatchedCaptions]:
-    """The scores of a file, and the references and captions of the images that were scored."""
+    limit: int | None,
+) -> ScoredFile:
     from harness.data.formats.predictions import read_predictions, scores_by_image
     from harness.metrics.caption_scores import match_captions, score_captions
     from harness.utils.progress import Reporter
@@ -246,7 +341,9 @@ def _score(
     others = references.other_files
     predictions = read_predictions(file, references.captions, **names, other_files=others, options=options)
     try:
-        matched = match_captions(predictions, references, allow_subset=allow_subset, tokenizer=settings.tokenizer)
+        matched = match_captions(
+            predictions, references, allow_subset=allow_subset, limit=limit, tokenizer=settings.tokenizer
+        )
     except BenchError as error:
         raise BenchError(f"{file}: {error}", error.hint) from error
     scores_elsewhere: dict[str, dict[int, float]] = {}
@@ -256,13 +353,13 @@ def _score(
         by_position = by_position or positions_used
     if options.by_position and not by_position:
         raise BenchError("--by-position: every file names its images", "leave it out")
-    with Reporter() as reporter, reporter.task("scoring", 1):
+    with Reporter() as reporter, reporter.task(f"scoring {file.name}", 1):
         for note in matched.notes:
             reporter.note(note, style="yellow")
         for doubt in matched.doubts:
             reporter.note(f"perhaps no captions: {doubt}", style="yellow")
         report = score_captions(matched, settings, scores_elsewhere)
-    return report, matched
+    return ScoredFile(report, matched)
 
 
 def _read_sets(

@@ -1,4 +1,4 @@
-"""`bench evaluate` with several files: scored as rows of one table, with tests, and a report that is a workspace."""
+"""`bench evaluate --report`: files of captions as rows of one table, with tests, and a report that is a workspace."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ def compare_systems(
     words: Mapping[str, Any],
     *,
     allow_subset: bool,
+    limit: int | None,
 ) -> None:
     """Score files of captions as rows, print who is better than whom, and write a report that is a workspace, too.
 
@@ -53,7 +54,7 @@ def compare_systems(
         place = Workspace(Path(folder))
         experiment = Experiment(
             models=tuple(f"{CAPTIONS}{file}" for file in predictions),
-            data=DataChoice(annotations=str(references), images=images),
+            data=DataChoice(annotations=str(references), images=images, limit=limit),
             cards=cards,
             allow_subset=allow_subset,
             **words,

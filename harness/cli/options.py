@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Literal
@@ -10,7 +11,16 @@ import typer
 
 from harness.cli.output import TableFormat
 from harness.config.evaluation import TokenizerName, parse_language
-from harness.config.limits import MAX_HOURS, MAX_MEMORY_GB, MAX_PROCESSES, MAX_SEED, MAX_SEEDS, MAX_SIDE, MAX_WORDS
+from harness.config.limits import (
+    MAX_COUNT,
+    MAX_HOURS,
+    MAX_MEMORY_GB,
+    MAX_PROCESSES,
+    MAX_SEED,
+    MAX_SEEDS,
+    MAX_SIDE,
+    MAX_WORDS,
+)
 from harness.utils.errors import BenchError
 
 
@@ -36,6 +46,17 @@ def refuse_typed(context: typer.Context, parameters: Iterable[str], why: str, hi
     typed = [name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
     if typed:
         raise BenchError(f"{', '.join(options[name] for name in typed)}: {why}", hint)
+
+
+def typed_words(context: typer.Context, parameters: Iterable[str]) -> str:
+    """Those of these parameters that were typed, as words of a command line."""
+    words = []
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if parameter.name in parameters and source is not None and source.name == "COMMANDLINE":
+            value = context.params[parameter.name]
+            words += [parameter.opts[0]] if value is True else [parameter.opts[0], str(value)]
+    return shlex.join(words)
 
 
 def complete_models(incomplete: str) -> list[str]:
@@ -226,6 +247,16 @@ RegionCountOption = Annotated[
     str,
     typer.Option(
         "--region-count", metavar="COUNT", help="all, fixed:36, first:50 or adaptive:10-100.", rich_help_panel=_FEATURES
+    ),
+]
+LimitOption = Annotated[
+    int | None,
+    typer.Option(
+        "--limit",
+        min=1,
+        max=MAX_COUNT,
+        metavar="N",
+        help="Score the first N images of a split alone, for a quick try; such scores compare with no other.",
     ),
 ]
 SkipBadImagesOption = Annotated[

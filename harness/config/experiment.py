@@ -36,10 +36,14 @@ Setting = str | int | float | bool | None | list[Any] | dict[str, Any]
 
 
 class DataChoice(Strict):
-    """The data set: 'scenes', a Karpathy folder or its JSON file, and where its pictures lie."""
+    """The data set: 'scenes', a Karpathy folder or its JSON file, and where its pictures lie.
+
+    With a `limit`, the first images alone of each split that is scored.
+    """
 
     annotations: str = "scenes"
     images: Path | None = None
+    limit: int | None = Field(None, ge=1, le=MAX_COUNT)
     skip_bad_images: bool = False
 
 

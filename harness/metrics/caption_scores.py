@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from harness.config.evaluation import TokenizerName
 from harness.data.formats.look import copied_references, odd_captions, refuse_unspaced, without_shared_words
 from harness.data.formats.predictions import POSITIONS, Predictions, check_predictions
-from harness.data.formats.references import References
+from harness.data.formats.references import References, first_images
 from harness.metrics.evaluator import Evaluator, Report, with_intervals
 from harness.metrics.signature import EvaluationSettings, evaluation_signature
 
@@ -18,8 +18,9 @@ class MatchedCaptions:
     """Captions and references of the images that are scored.
 
     Attributes:
-        of: number of images in the references, of which a subset may be scored.
+        of: number of images that were to be scored, of which a subset may be.
         matched_by: which field of the predictions names the images, by what of the references.
+        limit: how many of the first images were to be scored; None for all.
         notes: what was left out, and how images were found.
         doubts: why these may not be captions.
     """
@@ -31,17 +32,28 @@ class MatchedCaptions:
     of: int
     by_position: bool
     matched_by: str
+    limit: int | None
     notes: tuple[str, ...]
     doubts: tuple[str, ...]
 
 
 def match_captions(
-    predictions: Predictions, references: References, *, allow_subset: bool, tokenizer: TokenizerName = "python"
+    predictions: Predictions,
+    references: References,
+    *,
+    allow_subset: bool,
+    limit: int | None = None,
+    tokenizer: TokenizerName = "python",
 ) -> MatchedCaptions:
     """The images that have both; BenchError where some have not and `allow_subset` is not given.
 
-    The tokenizer tells whether captions share words with their references.
+    With a limit, of the first images of the references alone, whatever captions of the others there are. The tokenizer
+    tells whether captions share words with their references.
     """
+    if limit is not None:
+        further = list(references.captions)[limit:]
+        references = first_images(references, limit)
+        predictions = predictions.without(further)
     chosen, captions, left_out = check_predictions(predictions, references, allow_subset=allow_subset)
     positions = [POSITIONS] if predictions.by_position else []
     doubts = odd_captions(captions)
@@ -54,6 +66,7 @@ def match_captions(
         len(references.captions),
         predictions.by_position,
         _matched_by(predictions, references),
+        limit,
         (*references.notes, *positions, *(f"left out: {note}" for note in left_out)),
         tuple(filter(None, doubts)),
     )
@@ -86,5 +99,6 @@ def score_captions(
         of=matched.of,
         domains=evaluation.domains,
         by_position=matched.by_position,
+        limit=matched.limit,
     )
     return Report(signature, with_intervals(evaluation))

@@ -30,6 +30,7 @@ from harness.metrics.spice import run_spice
 from harness.utils.errors import BenchError
 from results.metrics import metric_names
 from results.records import Quantity
+from results.statistics.image_scores import ImageScores
 from results.statistics.significance import RESAMPLES, SEED, SUMS, Array, Statistics, bootstrap, pseudo_values
 
 TIMEOUT_S: Final = 180.0
@@ -302,15 +303,42 @@ class Report:
             "domains": domains,
             "intervals": self._intervals(OVERALL),
             "bootstrap": {"resamples": RESAMPLES, "seed": SEED, "level": 0.95},
-            "per_image": {
-                metric: {labels.get(image_id, str(image_id)): value for image_id, value in values.items()}
-                for metric, values in self.evaluation.per_image.items()
-            },
+            "per_image": _with_labels(self.evaluation.per_image, labels),
+            "influences": _with_labels(self.evaluation.influences, labels),
         }
+
+    def image_scores(self, domain: str = OVERALL) -> ImageScores:
+        """The scores over all images or over a domain's, with the numbers of single images that tests need."""
+        evaluation = self.evaluation
+        per_image, influences = evaluation.per_image, evaluation.influences
+        if domain != OVERALL:
+            ids, statistics = evaluation.domains[domain], evaluation.statistics[domain]
+            influences = influences_by_image(statistics, ids)
+            per_image = {
+                metric: dict(zip(ids, values.tolist(), strict=True))
+                for of_metric in statistics
+                for metric, values in of_metric.per_image().items()
+            }
+        scores = evaluation.scores[domain]
+        return ImageScores(
+            signature=self.signature,
+            scores={metric: score.value for metric, score in scores.items() if score.value is not None},
+            reasons={metric: score.reason or "" for metric, score in scores.items() if score.value is None},
+            per_image=per_image,
+            influences=influences,
+        )
 
     def _intervals(self, domain: str) -> dict[str, list[float | None]]:
         scores = self.evaluation.scores[domain]
         return {metric: [found.low, found.high] for metric, found in scores.items() if found.low is not None}
+
+
+def _with_labels(numbers: Mapping[str, Mapping[int, float]], labels: Mapping[int, str]) -> dict[str, dict[str, float]]:
+    """Numbers by metric and image, the images as the references name them."""
+    return {
+        metric: {labels.get(image_id, str(image_id)): value for image_id, value in by_image.items()}
+        for metric, by_image in numbers.items()
+    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,11 +68,13 @@ def evaluation_signature(
     of: int,
     domains: Mapping[str, Sequence[int]],
     by_position: bool = False,
+    limit: int | None = None,
 ) -> str:
     """The signature of an evaluation, as printed beside a score: `nrefs:5|refs:coco#1f3a09bc|n:5000|...`.
 
     Its fields are in the order of display; scores with different ones are not comparable. `of` is the number of images
-    in the reference file, of which a subset may be scored; `by_position`: captions named no images.
+    that were to be scored, of which a subset may be; `by_position`: captions named no images; `limit`: only the first
+    images of the reference file were to be scored.
     """
     counts = {len(texts) for texts in references.values()}
     signed = {
@@ -82,6 +84,8 @@ def evaluation_signature(
     }
     if of != len(references):
         signed["of"] = str(of)
+    if limit is not None:
+        signed["limit"] = str(limit)
     if by_position:
         signed["ids"] = "position"
     if domains:

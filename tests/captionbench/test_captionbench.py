@@ -172,7 +172,7 @@ def test_two_evaluations_are_compared_by_paired_tests() -> None:
     changes = ours.compare(theirs)
     metrics = [metric for metric in changes if metric in ours]
     numbers: list[list[Any]] = [
-        [found._report.evaluation.influences.get(metric) or found.per_image[metric] for found in (ours, theirs)]
+        [found._images.influences.get(metric) or found.per_image[metric] for found in (ours, theirs)]
         for metric in metrics
     ]
     pairs = [PairedScores.from_captions(before, after) for before, after in numbers]

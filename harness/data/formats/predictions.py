@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from harness.data.formats.ids import WHOLE_NUMBER, named
 from harness.data.formats.match import BY_FIELDS, KEY, ImageNames, MatchOptions, Row, match_rows
@@ -41,6 +41,16 @@ class Predictions:
     @property
     def by_position(self) -> bool:
         return self.id_field is None
+
+    def without(self, image_ids: Collection[int]) -> Self:
+        """The captions of other images than these, and what is wrong with them."""
+        left_out, named_out = set(image_ids), set(map(str, image_ids))
+        captions = {image_id: caption for image_id, caption in self.captions.items() if image_id not in left_out}
+        problems = {}
+        for problem, images in self.problems.items():
+            if kept := [image for image in images if image not in named_out]:
+                problems[problem] = kept
+        return replace(self, captions=captions, problems=problems)
 
 
 def read_predictions(

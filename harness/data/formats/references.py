@@ -7,7 +7,7 @@ image, and METEOR separates the fields of a line by `|||`.
 
 import operator
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, SupportsIndex
 
@@ -70,6 +70,20 @@ def read_references(
         format_option="--reference-format",
     )
     return references_from(read_annotations(path, options, format_name), split)
+
+
+def first_images(references: References, limit: int) -> References:
+    """The first images of the references, in their order; BenchError where there are no more than these."""
+    images = list(references.captions)
+    if limit < 1:
+        raise BenchError(f"--limit {limit}: nothing would be scored", "name a number from 1 on, or leave it out")
+    if limit >= len(images):
+        raise BenchError(
+            f"--limit {limit}: {references.name} has {len(images)} images, which are all scored anyway",
+            "leave --limit out, or name a lower number",
+        )
+    captions = {image_id: references.captions[image_id] for image_id in images[:limit]}
+    return replace(references, captions=captions, others=references.others.union(images[limit:]))
 
 
 def references_from(annotations: Annotations, split: str | None = None) -> References:

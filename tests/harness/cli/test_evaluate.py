@@ -2,12 +2,17 @@
 
 import csv
 import json
+import shlex
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
 
+import captionbench
 from harness.metrics.submission import SPLITS
-from results import DatasetRecord, Outcome, Quantity, RunSpec, SplitResult, Store
+from harness.utils.errors import BenchError
+from results import DatasetRecord, Outcome, Quantity, RunSpec, SplitResult, Store, StoreError
 from tests.harness.conftest import bench, bench_ok
 from tests.harness.metrics.tiny_models import write_bert, write_clip
 
@@ -269,3 +274,255 @@ def test_a_report_never_replaces_runs_of_other_kinds(files, tmp_path):
     assert refused.exit_code != 0
     assert "human" in str(refused.exception)
     assert (folder / "bench.sqlite").read_bytes() == before
+
+
+MANY = 40
+"""Images of `series`: enough for a test over images."""
+
+
+@pytest.fixture
+def series(tmp_path):
+    """References of 40 images, and captions that are good, worse in ten images, and wrong."""
+    colours = ("red", "green", "blue", "brown")
+    truth = {i: f"a {colours[i % 4]} ball beside {i} small cubes" for i in range(MANY)}
+    references = tmp_path / "references.json"
+    references.write_text(json.dumps({str(i): [text, f"{text} on a table"] for i, text in truth.items()}))
+    paths = {name: tmp_path / f"{name}.json" for name in ("good", "worse", "wrong")}
+    write(paths["good"], truth)
+    write(paths["worse"], {i: "a dog" if i % 4 == 0 else text for i, text in truth.items()})
+    write(paths["wrong"], dict.fromkeys(truth, "a dog in the rain"))
+    return references, paths
+
+
+def written(captions, references, out, *options):
+    """What `bench evaluate --out` writes."""
+    bench_ok("evaluate", captions, "--references", references, "--no-meteor", "--out", out, "--force", *options)
+    return json.loads(out.read_text())
+
+
+def against(captions, references, baseline, *options):
+    return bench("evaluate", captions, "--references", references, "--no-meteor", "--baseline", baseline, *options)
+
+
+def test_a_drop_fails_exactly_where_it_exceeds_its_limit(series, tmp_path):
+    references, paths = series
+    baseline, out = tmp_path / "scores.json", tmp_path / "now.json"
+    before = written(paths["good"], references, baseline)
+    after = written(paths["worse"], references, out)
+    drop = {metric: 100 * (before["scores"][metric] - after["scores"][metric]) for metric in ("CIDEr-D", "BLEU-4")}
+    assert drop["CIDEr-D"] > 1
+    for metric, points in drop.items():
+        for limit, code in ((points - 0.01, 1), (points, 0), (points + 0.01, 0)):
+            result = against(paths["worse"], references, baseline, "--max-drop", f"{metric}={limit!r}")
+            assert result.exit_code == code, (metric, limit, result.output)
+    both = ("--max-drop", "CIDEr-D=1000", "--max-drop", "BLEU-4=0.1")
+    assert against(paths["worse"], references, baseline, *both).exit_code == 1
+    assert against(paths["worse"], references, baseline).exit_code == 0, "nothing has a limit"
+    assert against(paths["good"], references, baseline, "--max-drop", "CIDEr-D=0").exit_code == 0
+
+
+def test_changes_since_a_baseline_are_paired_and_written(series, tmp_path):
+    references, paths = series
+    baseline, out = tmp_path / "scores.json", tmp_path / "now.json"
+    written(paths["good"], references, baseline)
+    limits = ("--baseline", baseline, "--max-drop", "CIDEr-D=1000", "--max-drop", "BLEU-4=100")
+    changes = {change["metric"]: change for change in written(paths["worse"], references, out, *limits)["changes"]}
+    assert set(changes) == {"CIDEr-D", "BLEU-4"}, "those that have a limit are tested alone"
+    compared = captionbench.evaluate(references, paths["good"], meteor=False).compare(out)
+    for metric, change in changes.items():
+        assert change["low"] < change["change"] < change["high"] < 0
+        assert change["p"] < 0.05
+        assert change["n"] == MANY
+        assert change["smallest"] > 0
+        assert change["change"] == pytest.approx(change["after"] - change["before"])
+        assert change["change"] == pytest.approx(compared[metric].value)
+    assert changes["CIDEr-D"]["max_drop_points"] == 1000
+
+
+def test_a_set_of_images_that_cannot_show_a_drop_is_said(series, tmp_path):
+    references, paths = series
+    baseline = tmp_path / "scores.json"
+    captions = json.loads(paths["good"].read_text())
+    captions[3]["caption"], captions[7]["caption"] = captions[7]["caption"], captions[3]["caption"]
+    paths["good"].write_text(json.dumps(captions))
+    written(paths["worse"], references, baseline)
+    flat = " ".join(against(paths["good"], references, baseline, "--max-drop", "CIDEr-D=0.01").stdout.split())
+    assert f"{MANY} images cannot show a drop of 0.01: the smallest drop that they show is" in flat
+    flat = against(paths["good"], references, baseline, "--max-drop", "CIDEr-D=900").stdout
+    assert "cannot show" not in flat
+
+
+def test_a_step_of_github_gets_a_summary(series, tmp_path, monkeypatch):
+    references, paths = series
+    baseline, summary = tmp_path / "scores.json", tmp_path / "summary.md"
+    written(paths["good"], references, baseline)
+    summary.write_text("of an earlier step\n")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
+    against(paths["worse"], references, baseline, "--max-drop", "CIDEr-D=1")
+    lines = summary.read_text().splitlines()
+    assert lines[0] == "of an earlier step"
+    assert lines[1].startswith("### ❌")
+    assert [line.split("|")[1].strip() for line in lines if line.startswith("| CIDEr-D")] == ["CIDEr-D"]
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path))
+    refused = against(paths["worse"], references, baseline)
+    assert isinstance(refused.exception, BenchError)
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"tokenizer": "characters"}, "tok"),
+        ({"limit": "7"}, "limit"),
+    ],
+)
+def test_a_baseline_of_other_conditions_is_refused(series, tmp_path, change, field):
+    references, paths = series
+    baseline = tmp_path / "scores.json"
+    words = [word for name, value in change.items() for word in (f"--{name}", value)]
+    written(paths["good"], references, baseline, *words)
+    refused = against(paths["good"], references, baseline, "--max-drop", "CIDEr-D=1")
+    assert isinstance(refused.exception, BenchError)
+    assert f"{field} is" in str(refused.exception)
+    words = shlex.split(refused.exception.hint.partition("conditions: ")[2])[1:]
+    bench_ok(*(str(paths["good"]) if word == "ACCEPTED" else word for word in words))
+    assert against(paths["good"], references, baseline, "--max-drop", "CIDEr-D=1").exit_code == 0
+
+
+def test_a_baseline_of_other_references_is_refused(series, tmp_path):
+    references, paths = series
+    baseline = tmp_path / "scores.json"
+    written(paths["good"], references, baseline)
+    content = json.loads(references.read_text())
+    content["0"].append("another")
+    references.write_text(json.dumps(content))
+    assert isinstance(against(paths["good"], references, baseline).exception, BenchError)
+
+
+def test_what_is_no_baseline_is_refused(series, tmp_path):
+    references, paths = series
+    baseline = tmp_path / "scores.json"
+    content = written(paths["good"], references, baseline)
+    text = baseline.read_text()
+    for broken in (
+        "[]",
+        "{}",
+        paths["good"].read_text(),
+        json.dumps(content | {"signature": "n"}),
+        json.dumps(content | {"per_image": {}}),
+        json.dumps(content | {"per_image": content["per_image"] | {"CIDEr-D": {"0": 1.0}}}),
+        json.dumps(content | {"scores": content["scores"] | {"CIDEr-D": "1"}}),
+        text.replace('"BLEU-1":{', '"BLEU-1":{"0":NaN,', 1),
+    ):
+        baseline.write_text(broken)
+        refused = against(paths["good"], references, baseline)
+        assert isinstance(refused.exception, BenchError | StoreError), broken[:80]
+    baseline.write_text(json.dumps(content))
+    for words in (
+        ("--max-drop", "METEOR=1"),
+        ("--max-drop", "CIDEr=1"),
+        ("--max-drop", "CIDEr-D=-1"),
+        ("--out", baseline, "--force"),
+    ):
+        assert isinstance(against(paths["good"], references, baseline, *words).exception, BenchError), words
+    without = bench("evaluate", paths["good"], "--references", references, "--no-meteor", "--max-drop", "CIDEr-D=1")
+    assert isinstance(without.exception, BenchError)
+
+
+def test_scores_without_influences_of_images_are_compared_untested(series, tmp_path):
+    references, paths = series
+    baseline, out = tmp_path / "scores.json", tmp_path / "now.json"
+    content = written(paths["good"], references, baseline)
+    del content["influences"]
+    baseline.write_text(json.dumps(content))
+    assert against(paths["worse"], references, baseline, "--max-drop", "BLEU-4=1").exit_code == 1
+    now = written(paths["worse"], references, out, "--baseline", baseline)
+    changes = {change["metric"]: change for change in now["changes"]}
+    assert changes["BLEU-4"]["p"] is changes["BLEU-4"]["low"] is None
+    assert changes["BLEU-4"]["change"] == pytest.approx(changes["BLEU-4"]["after"] - changes["BLEU-4"]["before"])
+    assert "influences" in changes["BLEU-4"]["reason"]
+    assert changes["CIDEr-D"]["p"] < 0.05
+
+
+def test_a_metric_of_elsewhere_may_have_a_limit(series, tmp_path):
+    references, paths = series
+    baseline, numbers = tmp_path / "scores.json", tmp_path / "numbers.json"
+    numbers.write_text(json.dumps({str(i): 0.5 for i in range(MANY)}))
+    written(paths["good"], references, baseline, "--scores", f"Mine={numbers}")
+    numbers.write_text(json.dumps({str(i): 0.5 - 0.1 * (i % 2) for i in range(MANY)}))
+    words = ("--scores", f"Mine={numbers}", "--max-drop")
+    assert against(paths["good"], references, baseline, *words, "Mine=4.9").exit_code == 1
+    assert against(paths["good"], references, baseline, *words, "Mine=5.1").exit_code == 0
+
+
+def test_several_files_are_compared_with_the_first(series, tmp_path):
+    references, paths = series
+    out = tmp_path / "scores"
+    words = ("evaluate", *paths.values(), "--references", references, "--no-meteor")
+    result = bench_ok(*words, "--out", out)
+    contents = {name: json.loads((out / f"{name}.json").read_text()) for name in paths}
+    for name, path in paths.items():
+        alone = written(path, references, tmp_path / "alone.json")
+        assert {**contents[name], "changes": 0, "baseline": 0} == {**alone, "changes": 0, "baseline": 0}
+        assert f"{100 * alone['scores']['CIDEr-D']:.2f}" in result.stdout
+    assert "changes" not in contents["good"]
+    for name in ("worse", "wrong"):
+        changes = {change["metric"]: change for change in contents[name]["changes"]}
+        assert changes["CIDEr-D"]["p"] < 0.05
+        assert changes["CIDEr-D"]["before"] == contents["good"]["scores"]["CIDEr-D"]
+    alone = captionbench.evaluate(references, paths["good"], meteor=False).compare(out / "worse.json")
+    [worse] = [change for change in contents["worse"]["changes"] if change["metric"] == "ROUGE-L"]
+    assert worse["change"] == alone["ROUGE-L"].value
+    bench_ok(*words, "--out", out)  # files of the folder's own are replaced
+    (out / "mine.txt").write_text("x")
+    assert isinstance(bench(*words, "--out", references).exception, BenchError)
+    assert isinstance(bench(*words, paths["good"]).exception, BenchError), "twice"
+    for option in (("--baseline", out / "good.json"), ("--scores", f"P={references}")):
+        assert isinstance(bench(*words, *option).exception, BenchError)
+
+
+def test_several_files_need_neither_torch_nor_a_workspace(series, tmp_path):
+    references, paths = series
+    words = ["evaluate", paths["good"], paths["wrong"], "--references", references, "--no-meteor"]
+    code = (
+        "import sys; from harness.cli.app import build_app; sys.argv = ['bench', *sys.argv[1:]]\n"
+        "try: build_app()()\nexcept SystemExit as ended: code = ended.code\n"
+        "print(code, 'torch' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *map(str, words)], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "0 False"
+    assert {path.name for path in tmp_path.iterdir()} == {"references.json", *(path.name for path in paths.values())}
+
+
+def test_domains_of_several_files_are_compared(files, tmp_path):
+    predictions, references = files
+    theirs, out = tmp_path / "theirs.json", tmp_path / "scores"
+    write(theirs, {7: "a cat", 3: "two cats asleep", 5: "a dog"})
+    bench_ok("evaluate", predictions, theirs, "--references", references, "--no-meteor", "--out", out)
+    ours, content = (json.loads((out / f"{name}.json").read_text()) for name in ("predictions", "theirs"))
+    changes = {change["images"]: change for change in content["changes"] if change["metric"] == "CIDEr-D"}
+    assert set(changes) == {"overall", "in-domain", "out-domain"}
+    for domain in ("in-domain", "out-domain"):
+        assert changes[domain]["before"] == ours["domains"][domain]["CIDEr-D"]
+        assert changes[domain]["after"] == content["domains"][domain]["CIDEr-D"]
+        assert changes[domain]["n"] == content["domains"][domain]["n"]
+
+
+def test_a_limit_scores_the_first_images_and_is_signed(series, tmp_path):
+    references, paths = series
+    out = tmp_path / "scores.json"
+    whole = written(paths["worse"], references, out)
+    some = written(paths["worse"], references, out, "--limit", "7")
+    assert some["n"] == 7
+    assert list(map(int, some["per_image"]["ROUGE-L"])) == list(range(7))
+    assert {i: whole["per_image"]["ROUGE-L"][i] for i in some["per_image"]["ROUGE-L"]} == some["per_image"]["ROUGE-L"]
+    assert fields(some["signature"])["limit"] == "7"
+    assert "limit" not in fields(whole["signature"])
+    assert captionbench.evaluate(references, paths["worse"], meteor=False, limit=7).signature == some["signature"]
+    first = json.loads(paths["worse"].read_text())[:7]
+    (tmp_path / "few.json").write_text(json.dumps(first))
+    assert written(tmp_path / "few.json", references, out, "--limit", "7")["scores"] == some["scores"]
+    for limit, captions in ((MANY, "worse"), (8, "few")):
+        refused = bench("evaluate", tmp_path / f"{captions}.json", "--references", references, "--limit", limit)
+        assert isinstance(refused.exception, BenchError)
