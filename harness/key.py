@@ -32,6 +32,9 @@ RESULTS_REVISION: Final = 6
 Finished runs of the same revision are re-used. `bench regress` shows most changes that raise it.
 """
 
+LIMIT_MARK: Final = ",limit:"
+"""Begins what a signature's data say, at their end, of a limit of the images that are scored."""
+
 _ROOT = Path(harness.__file__).resolve().parent.parent
 _HARNESS, _ZOO = Path(harness.__file__).resolve().parent, Path(zoo.__file__).resolve().parent
 _NOT_MODELS = {"zoo", "zoo.registry", "zoo.card", "zoo.kinds", "zoo.errors", "zoo.converter"}
@@ -74,6 +77,8 @@ def training_reads(
     """All that training reads besides the stages of its schedule; `trained_as` says on how many devices, and how."""
     arguments = config.arguments if config.weights else built_with(config.model, config.arguments)
     preset = config.preset
+    conditions = {name: value for name, value in signature.items() if name not in _NOT_OF_A_STAGE}
+    conditions["data"] = conditions["data"].partition(LIMIT_MARK)[0]  # of images that are scored, and not trained on
     return {
         "model": config.model,
         "seed": config.seed,
@@ -83,7 +88,7 @@ def training_reads(
         "features": config.features.in_key(),
         "vocabulary": preset.vocabulary.model_dump(mode="json"),
         "recipe": preset.in_key().get("recipe"),
-        "conditions": {name: value for name, value in signature.items() if name not in _NOT_OF_A_STAGE},
+        "conditions": conditions,
         "trained_as": {**trained_as, "torch": version("torch")},
         "code": {"model": code.model, "revision": code.revision},
     }

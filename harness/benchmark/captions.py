@@ -261,12 +261,13 @@ def captions_by_split(
     path: Path, data: BenchmarkData, options: MatchOptions, *, allow_subset: bool
 ) -> tuple[dict[str, dict[int, str]], str | None, list[str]]:
     """The captions of a file by evaluated split, less splits without any; what names their images; and notes."""
-    splits = data.evaluated
-    samples = [sample for of in splits.values() for sample in of]
+    splits, further = data.evaluated, data.beyond_limit()
+    whole = {name: (*of, *further.get(name, ())) for name, of in splits.items()}
+    samples = [sample for of in whole.values() for sample in of]
     files = {sample.image_id: sample.file for sample in samples if sample.file}
-    order = [sample.image_id for sample in splits["test"]]  # positions count the test split
+    order = [sample.image_id for sample in whole["test"]]  # positions count the test split
     if not options.by_position:
-        order += [sample.image_id for name, of in splits.items() if name != "test" for sample in of]
+        order += [sample.image_id for name, of in whole.items() if name != "test" for sample in of]
     others = {sample.image_id for sample in data.dataset.samples}.difference(order)
     other_files = {sample.file for sample in data.dataset.samples if sample.file and sample.image_id in others}
     labels = data.dataset.labels
@@ -274,6 +275,7 @@ def captions_by_split(
         predictions = read_predictions(path, order, files, labels=labels, other_files=other_files, options=options)
     except BenchError as error:
         raise BenchError(str(error), _on_the_card(error.hint, path)) from error
+    predictions = predictions.without([sample.image_id for of in further.values() for sample in of])
     covered = {split: of for split, of in splits.items() if any(each.image_id in predictions.captions for each in of)}
     wanted = {sample.image_id: sample.captions for of in (covered or splits).values() for sample in of}
     try:

@@ -58,7 +58,7 @@ class BenchmarkData:
 
     Attributes:
         skipped: reasons by image id.
-        evaluated: the scored splits by name.
+        evaluated: the scored splits by name; with a limit, the first images of each.
         features: None where no model of the benchmark reads any.
         grid: the cells beside regions; None where no model sees both, or regions come from elsewhere.
         graphs: scene graphs; None where no model reads any, or none are given.
@@ -71,6 +71,7 @@ class BenchmarkData:
     train: tuple[Sample, ...]
     val: tuple[Sample, ...]
     evaluated: dict[str, tuple[Sample, ...]]
+    limit: int | None
     backbone: Backbone
     feature_config: FeatureConfig
     features: VisualFeatures | None
@@ -85,6 +86,13 @@ class BenchmarkData:
         """Channels of the features, whether or not they are needed here."""
         return self.backbone.dim if self.features is None else self.features.dim
 
+    def beyond_limit(self) -> dict[str, tuple[Sample, ...]]:
+        """The usable images of the scored splits that a limit leaves out."""
+        if self.limit is None:
+            return {}
+        splits = scored_splits(usable_splits(self.dataset, self.skipped))
+        return {name: samples[self.limit :] for name, samples in splits.items()}
+
     def typical_image(self) -> int:
         """The test image to measure costs with."""
         ids = [sample.image_id for sample in self.evaluated["test"]]
@@ -98,7 +106,7 @@ class BenchmarkData:
             for sample in samples
         )
         return DatasetRecord(
-            name=self.dataset.name,
+            name=self.dataset.name if self.limit is None else f"{self.dataset.name} (first {self.limit} images)",
             fingerprint=fingerprint,
             root=str(self.dataset.root.resolve()),
             split_sizes={name: len(samples) for name, samples in self.dataset.splits.items()},
@@ -215,6 +223,8 @@ def open_context(
     for note in dataset.notes:
         reporter.note(note, style="yellow")
     check(dataset)
+    if described.limit is not None:  # before any work
+        first_images(scored_splits(dataset.splits), described.limit)
     sees = looking(described.sees, dataset)
     warn_of_preprocessing(config, sees, reporter)
     if not make and missing_features(dataset, config, backbone, sees=sees, cache_dir=workspace.cache):
@@ -235,7 +245,9 @@ def open_context(
     graphs = prepare_graphs(dataset, config, seen, described.graphs, may_skip=may_skip, reporter=reporter)
     skipped = {**seen.skipped, **({} if graphs is None else graphs.bad)}
     splits = usable_splits(dataset, skipped)
-    evaluated = {name: samples for name, samples in splits.items() if name not in TRAINING_SPLITS}
+    evaluated = scored_splits(splits)
+    if described.limit is not None:
+        evaluated = first_images(evaluated, described.limit)
     recipe = preset.recipe
     drops_restval = recipe is not None and recipe.restval == "dropped" and not dataset.is_references
     if drops_restval:
@@ -256,7 +268,7 @@ def open_context(
             vocabulary = Vocabulary.build(captions, words.min_count, preparation)
     sentences = open_sentences(dataset, config.sentence_graphs, preset, splits)
     fields = DataFields(
-        data=data_field(dataset, skipped, without_restval=drops_restval),
+        data=data_field(dataset, skipped, without_restval=drops_restval, limit=described.limit),
         nrefs=nrefs_field(evaluated),
         features=seen.described,
         vocabulary=vocabulary_field(vocabulary, words.min_count),
@@ -268,6 +280,7 @@ def open_context(
         train=splits.get("train", ()),
         val=splits.get("val", ()),
         evaluated=evaluated,
+        limit=described.limit,
         backbone=backbone,
         feature_config=config,
         features=seen.features,
@@ -367,6 +380,21 @@ def splits_with_lone_references(splits: Mapping[str, Sequence[Sample]]) -> list[
         for name, samples in splits.items()
         if name not in TRAINING_SPLITS and all(len(sample.captions) < 2 for sample in samples)
     ]
+
+
+def scored_splits(splits: Mapping[str, tuple[Sample, ...]]) -> dict[str, tuple[Sample, ...]]:
+    return {name: samples for name, samples in splits.items() if name not in TRAINING_SPLITS}
+
+
+def first_images(splits: Mapping[str, tuple[Sample, ...]], limit: int) -> dict[str, tuple[Sample, ...]]:
+    """The first images of each split, in the data set's order; BenchError where no split has more than these."""
+    largest = max(len(samples) for samples in splits.values())
+    if limit >= largest:
+        raise BenchError(
+            f"--limit {limit}: no scored split has more images; the largest has {largest}",
+            "leave --limit out, or name a lower number",
+        )
+    return {name: samples[:limit] for name, samples in splits.items()}
 
 
 def usable_splits(dataset: Dataset, skipped: Collection[int]) -> dict[str, tuple[Sample, ...]]:

@@ -112,6 +112,7 @@ def conditions_of(benchmark: Benchmark, models: Sequence[RequestedModel]) -> Con
         sees=tuple(sorted(kinds)) if needs_pictures else (),
         graphs=tuple(sorted(graph_kinds(models))),
         skip_bad_images=experiment.data.skip_bad_images,
+        limit=experiment.data.limit,
     )
     return Conditions.of_inputs(
         experiment.data.annotations,

@@ -13,7 +13,7 @@ from harness.config.tuning import Budget, SearchSpace
 from harness.data.dataset import Dataset, Sample
 from harness.data.vocabularies import SubwordVocabulary
 from harness.data.vocabulary import Vocabulary, preparation_label
-from harness.key import RESULTS_REVISION
+from harness.key import LIMIT_MARK, RESULTS_REVISION
 from harness.metrics.signature import DEFAULT_SETTINGS, EvaluationSettings, run_fields
 from harness.utils.hashing import digest
 from zoo.card import NOT_DOCUMENTED, Pretraining
@@ -21,14 +21,18 @@ from zoo.card import NOT_DOCUMENTED, Pretraining
 NOT_APPLICABLE = "none"
 
 
-def data_field(dataset: Dataset, skipped: Iterable[int], *, without_restval: bool = False) -> str:
+def data_field(
+    dataset: Dataset, skipped: Iterable[int], *, without_restval: bool = False, limit: int | None = None
+) -> str:
     """Name and digest of the data as used: annotations, pictures and the ids that were skipped.
 
-    `without_restval` is named where there is such an image: rows without a model depend on it too.
+    `without_restval` is named where there is such an image: rows without a model depend on it too. So is a `limit` of
+    the images that are scored.
     """
     left_out = sorted(skipped)
     suffix = f",skipped:{len(left_out)}" if left_out else ""
     suffix += ",restval:dropped" if without_restval and any(sample.restval for sample in dataset.samples) else ""
+    suffix += "" if limit is None else f"{LIMIT_MARK}{limit}"
     return f"{dataset.name}#{digest([dataset.fingerprint, left_out], 8)}{suffix}"
 
 

@@ -19,7 +19,7 @@ from harness.cli.caption import (
     write_captions,
 )
 from harness.cli.inputs import doing, open_split
-from harness.cli.options import HubOption, ImagesOption, PluginOption, WorkspaceOption
+from harness.cli.options import HubOption, ImagesOption, LimitOption, PluginOption, WorkspaceOption
 from harness.cli.output import ForceOption, Out, check_out
 from harness.utils.workspace import DEFAULT, Workspace
 
@@ -39,6 +39,7 @@ def caption_data(
     run: RunOption,
     images: ImagesOption = None,
     split: Annotated[str, typer.Option(help="Which of its splits.")] = "test",
+    limit: LimitOption = None,
     out: Annotated[Path | None, Out(help="Write COCO's results JSON, with the data's ids; without it, print.")] = None,
     force: ForceOption = False,
     workspace: WorkspaceOption = DEFAULT,
@@ -58,7 +59,7 @@ def caption_data(
         from harness.utils.plugins import load_plugins
 
         load_plugins(plugin)
-        pictures = open_split(data, images, split, Workspace(workspace))
+        pictures = open_split(data, images, split, Workspace(workspace), limit)
     captioned = caption_with_run(
         context,
         pictures,

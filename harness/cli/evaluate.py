@@ -280,6 +280,8 @@ def _check_outs(
     if len(names) == 1:
         check_out(out, force=force, inputs=inputs)
         return {names[0]: out}
+    if out.suffix == ".json" and not out.is_dir():
+        raise BenchError(f"--out {out} names a file, and {len(names)} are written", f"name a folder: --out {out.stem}")
     folder = OutputFolder(out, force=force, inputs=inputs)
     return {name: folder.check(f"{name}.json") for name in names}
 

@@ -141,6 +141,7 @@ _FIELDS: Final[Mapping[str, tuple[str, Callable[[Any], Any]]]] = {
     "data": ("data.annotations", _same),
     "images": ("data.images", _same),
     "skip_bad_images": ("data.skip_bad_images", _same),
+    "limit": ("data.limit", _same),
     "tokenizer": ("tokenizer", _same),
     "language": ("language", _same),
     "backbone": ("features.backbone", _same),

@@ -32,14 +32,22 @@ def open_results(workspace: Path, db: str | None) -> Store:
     return Workspace(workspace, db).open_results()
 
 
-def open_split(data: str, images: Path | None, name: str, workspace: Workspace) -> Dataset:
-    """The pictures of a data set's split, which lie on this machine."""
+def open_split(data: str, images: Path | None, name: str, workspace: Workspace, limit: int | None) -> Dataset:
+    """The pictures of a data set's split, which lie on this machine; with a limit, the first ones alone."""
     from harness.data.opening import open_dataset
     from harness.data.verify import require_pictures
 
     dataset = open_dataset(data, cache_dir=workspace.cache, images=images)
     require_pictures(dataset)
-    return replace(dataset, samples=dataset.split(name), fingerprint=f"{dataset.fingerprint} {name}")
+    samples, part = dataset.split(name), name
+    if limit is not None:
+        if limit >= len(samples):
+            raise BenchError(
+                f"--limit {limit}: the split {name} has {len(samples)} images, which are all captioned anyway",
+                "leave --limit out, or name a lower number",
+            )
+        samples, part = samples[:limit], f"{name}, first {limit}"
+    return replace(dataset, samples=samples, fingerprint=f"{dataset.fingerprint} {part}")
 
 
 def progress_aside() -> Reporter:

@@ -40,7 +40,7 @@ bench plan --detect 1.0 --data coco --seed-deviation 0.5 --image-deviation 60
 
 _SEEN = (
     *("images", "backbone", "backbone_weights", "backbone_option", "image_size", "normalisation", "skip_bad_images"),
-    *("regions", "region_count", "graphs"),
+    *("regions", "region_count", "graphs", "limit"),
 )
 SEEDS = (2, 3, 5, 10, 20)
 MORE_IMAGES = 4
@@ -62,6 +62,7 @@ def plan(
     data: options.DataOption = "scenes",
     images: options.ImagesOption = None,
     skip_bad_images: options.SkipBadImagesOption = False,
+    limit: options.LimitOption = None,
     tokenizer: options.TokenizerOption = "python",
     language: options.LanguageOption = None,
     backbone: options.BackboneOption = None,

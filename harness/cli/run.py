@@ -61,6 +61,7 @@ def run(
     data: options.DataOption = "scenes",
     images: options.ImagesOption = None,
     skip_bad_images: options.SkipBadImagesOption = False,
+    limit: options.LimitOption = None,
     tokenizer: options.TokenizerOption = "python",
     language: options.LanguageOption = None,
     backbone: options.BackboneOption = None,

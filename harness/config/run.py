@@ -32,12 +32,15 @@ class RunData(Strict):
         sees: what the models of the benchmark see; an image that one of them cannot read is left out for all. Empty
             where no row needs pictures.
         graphs: the kinds of scene graphs that they read.
+        limit: how many images of each split are scored, its first ones; None for all.
     """
 
+    omit_if_default: ClassVar[frozenset[str]] = frozenset({"limit"})
     name: str = ""
     sees: tuple[VisualKind, ...] = ()
     graphs: tuple[GraphKind, ...] = ()
     skip_bad_images: bool = False
+    limit: int | None = Field(None, ge=1)
 
 
 class RunFiles(Strict):

@@ -190,7 +190,7 @@ def test_a_newcomer_compares_two_files_by_one_command(folder: Path) -> None:
     assert sorted(path.name for path in (folder / "report" / "gallery").glob("*.jpg")) == ["1-100.jpg"]
     assert sorted(path.name for path in folder.iterdir()) == ["bad.json", "good.json", "images", "refs.json", "report"]
     refused = bench("evaluate", *files, "--references", folder / "refs.json", "--out", folder / "scores.json")
-    assert str(refused.exception).startswith("--out:")
+    assert isinstance(refused.exception, BenchError)
 
 
 def test_what_names_images_and_captions_is_part_of_the_key(folder: Path) -> None:
