@@ -39,10 +39,13 @@ if TYPE_CHECKING:
     from harness.inference.hub_captioner import HubCaptioner  # transformers, which other rows do without
 
 PICTURE = (640, 480)
+MAX_BATCH = 1024
 HubOptions = Mapping[str, Any]
 
 
-def hub_options(given: Sequence[str], keys: Sequence[str] = ("prompt", "clean", "attention", "dtype")) -> HubOptions:
+def hub_options(
+    given: Sequence[str], keys: Sequence[str] = ("prompt", "clean", "attention", "dtype", "batch")
+) -> HubOptions:
     """The values of `--hub KEY=VALUE`, for all checkpoints of a command; BenchError where one is wrong."""
     pairs = [text.partition("=") for text in given]
     values = {key.strip(): value for key, _, value in pairs}
@@ -56,7 +59,20 @@ def hub_options(given: Sequence[str], keys: Sequence[str] = ("prompt", "clean", 
             raise BenchError(
                 f"--hub {key}={shortened(values[key])} is unknown", f"choose {', '.join(known[:-1])} or {known[-1]}"
             )
-    return values | ({"clean": choose_rules(values["clean"])} if "clean" in values else {})
+    options: dict[str, Any] = {**values}
+    if "clean" in values:
+        options["clean"] = choose_rules(values["clean"])
+    if "batch" in values:
+        options["batch"] = _parse_batch(values["batch"])
+    return options
+
+
+def _parse_batch(text: str) -> int:
+    digits = text.strip()
+    if not (digits.isascii() and digits.isdecimal() and len(digits) <= 4 and 1 <= int(digits) <= MAX_BATCH):
+        hint = "for example --hub batch=8; without it, as many as half of the free memory has room for"
+        raise BenchError(f"--hub batch={shortened(text)} is no whole number from 1 to {MAX_BATCH}", hint)
+    return int(digits)
 
 
 def refuse_options(options: HubOptions, why: str, hint: str) -> None:
@@ -74,12 +90,14 @@ class HubModel(HubPlace):
         clean: what is done to captions: rules of `harness.inference.hub_checkpoint`.
         attention: its implementation, one of `ATTENTION`; None: the network's own choice.
         dtype: of weights and arithmetic, one of `DTYPES`; None: that of the run.
+        batch: images at once; None: as many as the free memory has room for. No condition of a score.
     """
 
     prompt: str | None = None
     clean: tuple[str, ...] = ()
     attention: str | None = None
     dtype: str | None = None
+    batch: int | None = None
 
     @classmethod
     def parse(cls, name: str, options: HubOptions | None = None) -> Self:
@@ -97,6 +115,7 @@ class HubModel(HubPlace):
             clean=config.clean,
             attention=config.attention,
             dtype=config.dtype,
+            batch=config.batch,
         )
 
     def run(self, common: Mapping[str, Any]) -> HubRun:
@@ -112,6 +131,7 @@ class HubModel(HubPlace):
             clean=self.clean,
             attention=self.attention,
             dtype=self.dtype,
+            batch=self.batch,
         )
 
     @property
@@ -244,7 +264,9 @@ def caption_with_checkpoint(
     captioner = saved.model.open(torch.device("cuda" if torch.cuda.is_available() else "cpu"), "fp32")
     decoding = saved.decoding if beam_size is None else saved.decoding.model_copy(update={"beam_size": beam_size})
     ids = [sample.image_id for sample in usable.samples]
-    captions = caption_with_hub(captioner, usable, ids, decoding, reporter=reporter, title="captioning")
+    captions = caption_with_hub(
+        captioner, usable, ids, decoding, reporter=reporter, title="captioning", batch=saved.model.batch
+    )
     return Captioned(captions.by_image, unusable)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import torch
 
@@ -142,7 +142,7 @@ def run_hub(config: HubRun, context: RunContext, tools: RunTools) -> Outcome:
     compute, decoding, data = context.compute, context.inputs.decoding, context.data
     model = HubModel.of(config)
     captioner = model.open(compute.device, compute.precision)
-    SavedHubModel(model=model, decoding=decoding).save(tools.folder)
+    SavedHubModel(model=replace(model, batch=None), decoding=decoding).save(tools.folder)
     samples, typical = data.evaluated["test"], data.typical_image()
     picture = next(data.dataset.path(sample) for sample in samples if sample.image_id == typical)
     inputs = captioner.inputs([load_image(picture)])
@@ -158,6 +158,7 @@ def run_hub(config: HubRun, context: RunContext, tools: RunTools) -> Outcome:
                 decoding,
                 reporter=tools.reporter,
                 title=f"  captioning {split}",
+                batch=model.batch,
                 jobs=compute.settings.jobs or 4,  # of a cluster it is not known how many share a node
             )
         result, score_seconds = score_split(split, captions.by_image, data, tools.evaluator)
@@ -167,7 +168,13 @@ def run_hub(config: HubRun, context: RunContext, tools: RunTools) -> Outcome:
             costs["score_seconds"] = Quantity(score_seconds, unit="s")
         splits.append(result)
     timed = time_hub(captioner, context)
-    used = {"measurement": timed.state, "attention": captioner.attention, "prompt": captioner.prompt.text}
+    used: dict[str, Any] = {
+        "measurement": timed.state,
+        "attention": captioner.attention,
+        "prompt": captioner.prompt.text,
+    }
+    if model.batch is not None:
+        used["batch"] = model.batch
     return Outcome(splits=tuple(splits), costs=costs | timed.costs, environment=used)
 
 

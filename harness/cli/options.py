@@ -123,7 +123,7 @@ HubOption = Annotated[
     typer.Option(
         "--hub",
         metavar="KEY=VALUE",
-        help="How hf: models caption: prompt=TEXT before it; of runs also clean=RULES for cuts, dtype, attention.",
+        help="How hf: models caption: prompt=TEXT before it; of runs also clean=RULES, dtype, attention, batch.",
         rich_help_panel=_SYSTEMS,
     ),
 ]

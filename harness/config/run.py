@@ -189,9 +189,12 @@ class HubRun(RunBase):
         prompt: a template's name, a text, or None for the family's default.
         clean: rules of what is done to captions.
         attention, dtype: None for the network's and the run's own.
+        batch: images at once; None for what memory has room for. As that, it is not in the key.
     """
 
-    omit_if_default: ClassVar[frozenset[str]] = frozenset({"revision", "prompt", "clean", "attention", "dtype"})
+    omit_if_default: ClassVar[frozenset[str]] = frozenset(
+        {"revision", "prompt", "clean", "attention", "dtype", "batch"}
+    )
     kind: Literal["hub"] = "hub"
     weights: str
     revision: str | None = None
@@ -199,6 +202,7 @@ class HubRun(RunBase):
     clean: tuple[str, ...] = ()
     attention: str | None = None
     dtype: str | None = None
+    batch: int | None = Field(None, ge=1)
 
     def in_key(self) -> dict[str, Any]:
         """How it is decoded; the signature names prompt, rules, attention and arithmetic."""

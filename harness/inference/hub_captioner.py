@@ -184,6 +184,7 @@ def caption_with_hub(
     *,
     reporter: Reporter,
     title: str,
+    batch: int | None = None,
     jobs: int = 1,
 ) -> Captions:
     """Caption the images in order; seconds are those of processor and network, reading images left out.
@@ -191,6 +192,7 @@ def caption_with_hub(
     `tokens` of the result are empty: they are entries of the model's own tokenizer.
 
     Args:
+        batch: images at once, fewer where memory runs out; None: see `images_at_once`.
         jobs: processes that share the free memory.
 
     Raises:
@@ -199,7 +201,7 @@ def caption_with_hub(
     paths = {sample.image_id: dataset.path(sample) for sample in dataset.samples}
     captions: dict[int, str] = {}
     generated, seconds, first = 0, 0.0, 0
-    size = images_at_once(captioner, [paths[image_id] for image_id in image_ids], decoding, jobs, reporter)
+    size = batch or images_at_once(captioner, [paths[image_id] for image_id in image_ids], decoding, jobs, reporter)
     with reporter.task(title, len(image_ids)) as task:
         while first < len(image_ids):
             ids = image_ids[first : first + size]

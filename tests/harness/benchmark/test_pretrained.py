@@ -389,6 +389,28 @@ def test_what_attention_lacks_is_said_in_one_sentence(
             hub_options([f"{key}={value}" for key, value in wrong.items()])
 
 
+def test_a_batch_is_a_number_of_images() -> None:
+    assert hub_options(["batch=8"]) == {"batch": 8}
+    for wrong in ("0", "-1", "1.5", "many", "1025", ""):
+        with pytest.raises(BenchError):
+            hub_options([f"batch={wrong}"])
+
+
+def test_a_batch_changes_neither_key_nor_signature(llava: Path, tmp_path: Path) -> None:
+    data, workspace = references_with_pictures(tmp_path), tmp_path / "workspace"
+    words = [*run_words(data, workspace, f"hf:{llava}", TINY), "--images", tmp_path / "photos", "--jobs", 1]
+    bench_ok(*words, "--hub", "batch=5")
+    result = bench_ok(*words, "--hub", "batch=7")
+    assert run_counts(result.stdout).items() >= {"re-used": 1, "finished": 0}.items()
+    with Store(workspace / "bench.sqlite", read_only=True) as store, store.reading() as connection:
+        [run] = reading.read_runs(connection)
+    assert run.environment["batch"] == 5, "that of the captions"
+    saved = json.loads((workspace / "runs" / run.key / SavedHubModel.file).read_text())
+    assert saved["model"]["batch"] is None
+    with pytest.raises(BenchError, match="--hub batch is for models of hf:"):
+        resolve_models(["blind"], Workspace(tmp_path), hub={"batch": 4})
+
+
 def test_names_are_folders_or_repositories(llava: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert HubModel.parse(f"hf:{llava}") == HubModel(str(llava))
     monkeypatch.chdir(llava.parent)

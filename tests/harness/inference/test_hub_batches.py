@@ -43,10 +43,12 @@ def pictures(tmp_path: Path) -> Dataset:
     return Dataset("drawn", tmp_path, samples, "print")
 
 
-def captioned(stub: Stub, pictures: Dataset, jobs: int = 1) -> dict[int, str]:
+def captioned(stub: Stub, pictures: Dataset, jobs: int = 1, batch: int | None = None) -> dict[int, str]:
     reporter, ids = Reporter(), [sample.image_id for sample in pictures.samples]
     captioner = cast("HubCaptioner", stub)
-    return caption_with_hub(captioner, pictures, ids, Decoding(), reporter=reporter, title="", jobs=jobs).by_image
+    return caption_with_hub(
+        captioner, pictures, ids, Decoding(), reporter=reporter, title="", jobs=jobs, batch=batch
+    ).by_image
 
 
 EXPECTED = {number: str(float(number)) for number in range(40)}
@@ -73,6 +75,13 @@ def test_where_memory_runs_out_half_as_many_are_tried(pictures: Dataset, monkeyp
     with pytest.raises(BenchError, match="a single image at a time") as caught:
         captioned(Stub(room=0), pictures)
     assert "--hub dtype=bf16" in (caught.value.hint or "")
+
+
+def test_a_batch_that_was_asked_for_is_taken_as_far_as_memory_has_room(pictures: Dataset) -> None:
+    for room, batch, sizes in ((40, 30, [30, 10]), (40, 3, [*[3] * 13, 1]), (16, 30, [30, 15, 15, 10])):
+        stub = Stub(room)
+        assert captioned(stub, pictures, batch=batch) == EXPECTED
+        assert stub.sizes == sizes
 
 
 def test_live_tensors_are_counted_once_and_until_they_are_freed() -> None:
