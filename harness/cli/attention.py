@@ -19,6 +19,7 @@ from harness.cli.caption import (
     print_captions,
     visual_inputs,
 )
+from harness.cli.completion import complete_captioning_runs
 from harness.cli.inputs import doing, progress_aside
 from harness.cli.options import PluginOption, WorkspaceOption
 from harness.cli.output import ForceOption, Out, OutputFolder, echo, write_errors
@@ -36,7 +37,12 @@ bench attention dog.jpg --run transformer_base-s0-77aa01bc32 --head 1
 
 def attention(
     images: PicturesArgument,
-    run: Annotated[str, typer.Option(help="A run's key or folder, or a model (its newest run).")],
+    run: Annotated[
+        str,
+        typer.Option(
+            help="A run's key or folder, or a model (its newest run).", autocompletion=complete_captioning_runs
+        ),
+    ],
     out: Annotated[Path, Out(help="Folder of the PNGs, one per picture.")] = Path("attention"),
     force: ForceOption = False,
     head: Annotated[

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from harness.cli.completion import complete_captioning_runs
 from harness.cli.inputs import doing, progress_aside, warn
 from harness.cli.options import HubOption, PluginOption, WorkspaceOption, refuse_typed
 from harness.cli.output import ForceOption, Out, check_out, deliver, echo
@@ -30,7 +31,14 @@ bench caption dog.jpg --run hf:Salesforce/blip2-opt-2.7b \
 """
 
 PicturesArgument = Annotated[list[Path], typer.Argument(help="Pictures: JPEG, PNG, WebP, GIF, TIFF, ...")]
-RunOption = Annotated[str, typer.Option("--run", help="A run's key or folder, a model (its newest run), or hf:.")]
+RunOption = Annotated[
+    str,
+    typer.Option(
+        "--run",
+        help="A run's key or folder, a model (its newest run), or hf:.",
+        autocompletion=complete_captioning_runs,
+    ),
+]
 BeamSizeOption = Annotated[int | None, typer.Option(min=1, max=MAX_BEAM, help="Beam size, if not the run's.")]
 WeightsOption = Annotated[
     Path | None, typer.Option("--backbone-weights", help="The backbone's weights, if they were moved.")

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from harness.cli.completion import complete_runs
 from harness.cli.inputs import doing, open_results
 from harness.cli.options import DatabaseOption, WorkspaceOption, refuse_typed
 from harness.cli.output import ForceOption, Out, check_out, deliver, echo
@@ -32,10 +33,14 @@ bench compare --pairs papers
 def compare(
     context: typer.Context,
     before: Annotated[
-        str | None, typer.Argument(metavar="A", help="A model, a run's key, a workspace, or a database.")
+        str | None,
+        typer.Argument(
+            metavar="A", help="A model, a run's key, a workspace, or a database.", autocompletion=complete_runs
+        ),
     ] = None,
     after: Annotated[
-        str | None, typer.Argument(metavar="B", help="What it is compared with, of the same kind.")
+        str | None,
+        typer.Argument(metavar="B", help="What it is compared with, of the same kind.", autocompletion=complete_runs),
     ] = None,
     pairs: Annotated[
         str | None,

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from harness.cli.completion import complete_runs
 from harness.cli.inputs import doing, warn
 from harness.cli.options import DatabaseOption, WorkspaceOption
 from harness.cli.output import echo, write_errors
@@ -44,7 +45,9 @@ def refuse_damaged(database: str) -> None:
 
 
 def show(
-    key: Annotated[str, typer.Argument(metavar="KEY", help="A run, or a model that has one.")],
+    key: Annotated[
+        str, typer.Argument(metavar="KEY", help="A run, or a model that has one.", autocompletion=complete_runs)
+    ],
     workspace: WorkspaceOption = DEFAULT,
     db: DatabaseOption = None,
 ) -> None:

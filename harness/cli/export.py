@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from harness.cli import options
+from harness.cli.completion import complete_keys
 from harness.cli.inputs import doing, open_results
 from harness.cli.output import ForceOption, Out, OutputFolder, check_out, deliver, echo, write_errors
 from harness.config.model_patterns import match_stored, split_patterns
@@ -67,7 +68,10 @@ RenameOption = Annotated[
 def submission(
     context: typer.Context,
     predictions: Annotated[
-        str, typer.Argument(help="A file of captions, or the key of a stored run.", metavar="FILE|RUN")
+        str,
+        typer.Argument(
+            help="A file of captions, or the key of a stored run.", metavar="FILE|RUN", autocompletion=complete_keys
+        ),
     ],
     server: Annotated[Literal["coco", "nocaps"], typer.Option(help="The server whose format and rules hold.")],
     images: Annotated[Path, typer.Option(help="The server's own list of its images; each needs a caption.")],

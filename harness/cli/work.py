@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from harness.cli.completion import complete_planned_keys
 from harness.cli.options import DatabaseOption, WorkspaceOption
 from harness.cli.output import echo
 from harness.training.launch import in_every_process
@@ -19,7 +20,10 @@ bench work updown-s0-0123abcd --db postgresql://USER@HOST/NAME \
 
 def work(
     keys: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY]...", help="Runs; without any, all planned.")
+        list[str] | None,
+        typer.Argument(
+            metavar="[KEY]...", help="Runs; without any, all planned.", autocompletion=complete_planned_keys
+        ),
     ] = None,
     workspace: WorkspaceOption = DEFAULT,
     db: DatabaseOption = None,

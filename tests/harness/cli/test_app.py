@@ -14,6 +14,8 @@ from harness.benchmark.baselines import REFERENCE_ROWS
 from harness.cli.app import COMMANDS
 from harness.cli.options import complete_models
 from harness.utils.errors import BenchError
+from results import DatasetRecord, Outcome, Quantity, RunSpec, SplitResult, Store
+from results.records import RunKind
 from tests.harness.conftest import bench, bench_environment, bench_ok, command_line, heavy_packages_of_each
 from zoo.errors import ZooError
 
@@ -63,6 +65,40 @@ def test_models_and_presets_are_completed() -> None:
     assert completed("bench plan --preset matched-width")[:2] == ["matched-width", "matched-width-scst"]
     assert {"all", "updown", "expansionnet_v2", "expansionnet_v2/*", *REFERENCE_ROWS} <= set(complete_models(""))
     assert "blind,blind" not in complete_models("blind,b"), "each once"
+
+
+def test_stored_runs_are_completed(tmp_path: Path) -> None:
+    workspace = tmp_path / "workspace"
+    scores = {"overall": {"CIDEr-D": Quantity(0.5)}}
+    outcome = Outcome((SplitResult("test", {1: "a cat"}, scores, {}),), {}, {})
+    kinds: dict[str, RunKind] = {"mine-s0-1": "trained", "man-s0-1": "reference", "mat-s0-1": "trained"}
+    workspace.mkdir()
+    with Store(workspace / "bench.sqlite") as store:
+        store.record_dataset(DatasetRecord("toy", "f" * 16, "/pictures", {"test": 1}, ()))
+        for key, kind in kinds.items():
+            model = key.partition("-")[0]
+            store.plan([RunSpec(key, model, "model", 0, "controlled", "f" * 16, {}, {}, kind=kind)])
+            if model != "mat":
+                store.finish(key, outcome)
+    where = f"--workspace {workspace}"
+    for words, names in {
+        f"compare {where} m": ["man", "mine", "man-s0-1", "mine-s0-1"],
+        f"compare {where} man mi": ["mine", "mine-s0-1"],
+        f"caption a.jpg {where} --run m": ["mine", "mine-s0-1"],
+        f"caption-data scenes {where} --run mine-": ["mine-s0-1"],
+        f"export submission {where} m": ["man-s0-1", "mine-s0-1"],
+        f"db show {where} mine-": ["mine-s0-1"],
+        f"work {where} m": ["mat-s0-1"],
+        f"compare {where} nobody": [],
+    }.items():
+        assert sorted(completed(f"bench {words}")) == sorted(names), words
+    assert completed(f"bench compare --db {workspace / 'bench.sqlite'} min") == ["mine", "mine-s0-1"]
+
+
+def test_what_cannot_be_read_completes_to_nothing(tmp_path: Path) -> None:
+    (tmp_path / "bench.sqlite").write_text("no database")
+    for where in (f"--workspace {tmp_path}", "--workspace /nowhere", "--db postgresql://nobody@localhost:1/none"):
+        assert completed(f"bench compare {where} m") == []
 
 
 @pytest.mark.parametrize("words", WRONG)
