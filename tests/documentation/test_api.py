@@ -1,5 +1,6 @@
 """docs/api.md: its code runs and shows what is so; captions and shapes are those of a larger model than the test's."""
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,15 @@ def test_the_page_shows_what_its_code_gives(
         if "model." not in block["code"]:
             assert stripped(shown) == stripped(block["shown"] or ""), block["code"]
             compared += 1
-    assert compared == 6
+    assert compared == 7
     names["test_captions_are_still_good"]()
+    balls = {image: f"a ball and {image} cubes" for image in range(20)}
+    Path("references.json").write_text(json.dumps({image: [text, "a ball"] for image, text in balls.items()}))
+    Path("captions.json").write_text(json.dumps(balls))
+    bench_ok("evaluate", "captions.json", "--references", "references.json", "--no-meteor", "--out", "scores.json")
+    names["test_cider_has_not_fallen_by_half_a_point"]()
+    Path("captions.json").write_text(json.dumps(balls | {3: "a dog"}))
+    with pytest.raises(AssertionError):
+        names["test_cider_has_not_fallen_by_half_a_point"]()
     assert names["encoded"].shape == (len(names["images"]), 64, 16)
     assert names["points"].shape == (len(names["images"]), 2)

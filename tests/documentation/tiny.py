@@ -48,7 +48,7 @@ EDITS = (
     (r" --open", ""),  # a browser
     (r"caption-data scenes ", "caption-data scenes_tiny "),
     (r"workspace/cache/scenes-[^/]+/", "scenes_tiny/"),
-    (r"^(bench evaluate (?!ours).*)$", r"\1 --no-meteor"),  # Java's start
+    (r"^(bench evaluate (?!.*--report).*)$", r"\1 --no-meteor"),  # Java's start
 )
 """Pattern and what it becomes, one after another."""
 
