@@ -3,6 +3,7 @@
 import functools
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from unittest import mock
 
@@ -33,13 +34,19 @@ def _templates_compiled_once(tmp_path_factory: pytest.TempPathFactory) -> Iterat
         yield
 
 
-@pytest.fixture(autouse=True)
-def _plugins_of_one_test() -> Iterator[None]:
-    """The plug-ins that a test loads are in no run key of the next one, and the models that it registers in no list."""
+@contextmanager
+def plugins_forgotten() -> Iterator[None]:
+    """Plug-ins that are loaded within are in no run key afterwards, and models that they register in no list."""
     from harness.utils import plugins
     from zoo import registry
 
     with mock.patch.dict(plugins._loaded), mock.patch.dict(registry._registered):
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _plugins_of_one_test() -> Iterator[None]:
+    with plugins_forgotten():
         yield
 
 

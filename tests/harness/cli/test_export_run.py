@@ -11,6 +11,7 @@ import yaml
 
 from harness.utils.errors import BenchError
 from results.store.publish import publish
+from tests.conftest import plugins_forgotten
 from tests.harness.cli.test_run_one import SEEN, SIZES, key_of, results_of
 from tests.harness.conftest import TINY, DrawScenes, bench_ok, bench_or_raise, bench_process, run_words
 
@@ -60,8 +61,9 @@ def of_plugin(draw_scenes: DrawScenes, tmp_path_factory: pytest.TempPathFactory)
     (folder / "code" / "mine.py").write_text(PLUGIN)
     (folder / "code" / "sizes.json").write_text('{"d_model": 16}')
     plugin = ("--plugin", folder / "code" / "mine.py")
-    bench_ok(*run_words(data, folder / "here", "mine", TINY), *SEEN, *plugin)
-    bench_ok("export", "run", "mine", "--workspace", folder / "here", "--out", folder / "run.zip")
+    with plugins_forgotten():
+        bench_ok(*run_words(data, folder / "here", "mine", TINY), *SEEN, *plugin)
+        bench_ok("export", "run", "mine", "--workspace", folder / "here", "--out", folder / "run.zip")
     return folder
 
 
