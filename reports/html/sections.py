@@ -141,7 +141,8 @@ def cost_sections(contents: Contents) -> list[Section]:
         if any(table.columns for table in tables.values()):
             counted = ((row.model, counted_parts(contents.runs[row.keys[0]].operators)) for row in group.rows)
             parts = [(model, of) for model, of in counted if of]
-            place = f"costs-{number}", group.dataset, group.track, contents.details(group)
+            words = contents.words_of_runs(group.dataset, group.signature)
+            place = f"costs-{number}", group.dataset, group.track, words
             found.append(Section(*place, tables, operators=parts))
     return found
 

@@ -99,7 +99,7 @@ def higher_elsewhere(group: Group, contents: Contents) -> str:
         is_of_same_images = (other.fingerprint, other.split) == (group.fingerprint, group.split)
         if rival is not None and score is not None and is_of_same_images and score > highest:
             highest = score
-            found = f"Other conditions ({conditions.beside(own)}) give {rival.model} {percent(score)}."
+            found = f"The model {rival.model} scores {percent(score)} under other conditions: {conditions.beside(own)}."
     return found
 
 

@@ -89,14 +89,16 @@ class Table:
         return {badge.label: badge for badge in badges}
 
     @cached_property
-    def highest(self) -> list[float | None]:
-        """By column the best value of a ranked row; None where no direction is better or nothing is to be compared."""
-        best: list[float | None] = []
+    def best_texts(self) -> list[str]:
+        """By column the best number of a model, as it is shown; "" where nothing is to be compared."""
+        best: list[str] = []
         for index, column in enumerate(self.columns):
             cells = [line.cells[index] for line in self.lines if not line.tag]
-            values = [cell.value for cell in cells if cell.value is not None and not cell.other_machine]
-            is_compared = column.compared and len(values) > 1 and len(set(values)) > 1
-            best.append((max if column.descending else min)(values) if is_compared else None)
+            texts = {cell.value: cell.text for cell in cells if cell.value is not None and not cell.other_machine}
+            if column.compared and len(set(texts.values())) > 1:
+                best.append(texts[(max if column.descending else min)(texts)])
+            else:
+                best.append("")
         return best
 
     @property

@@ -67,6 +67,9 @@ def headline(group: Group) -> str:
         rows = (*group.rows, *group.references)
         return "; ".join(f"{row.model} scores {_score(row, group)}" for row in rows[:_NAMED]) + "."
     highest = models[0]
+    if floors := _floors_above_all(models, group):
+        none = "The model is not" if len(models) == 1 else f"None of the {len(models)} models is"
+        return f"{none} significantly better than the baseline {floors}. {highest.model} has {_score(highest, group)}."
     if len(models) == 1:
         return f"{highest.model} scores {_score(highest, group)}."
     first = f"{highest.model} scores highest, {_score(highest, group)}{_lead(models, group)}"
@@ -76,16 +79,12 @@ def headline(group: Group) -> str:
     best = ranked[0]
     if best is highest:
         return f"{first}. It is {_against_others(best, group, group.comparisons)}."
-    why = _main_obstacle([(highest, group)])
-    second = f"{best.model} ({_score(best, group)}) is the best ranked model"
-    return f"{first}, but has no rank: {why}. {second}; it is {_against_others(best, group, group.comparisons)}."
+    return f"{first}. Whether it is the best is not known: {_main_obstacle([(highest, group)])}."
 
 
 def best_row(group: Group) -> Row | None:
     """The model that `headline` speaks of; None where there is none."""
-    models = _models(group)
-    ranked = [row for row in models if _has_place(row, group)]
-    return next(iter(ranked or models), None)
+    return next(iter(_models(group)), None)
 
 
 def cost_of_best(group: Group) -> tuple[tuple[str, str], ...]:
@@ -102,15 +101,24 @@ def cost_of_best(group: Group) -> tuple[tuple[str, str], ...]:
     return tuple(amounts)
 
 
+def _floors_above_all(models: Sequence[Row], group: Group) -> str:
+    """The floors, with their scores, that no model is significantly better than; "" where one is above each."""
+    ranks = [row.ranks.get(group.metric) for row in models]
+    below = [{test.floor for test in rank.not_above} if rank is not None else set() for rank in ranks]
+    names = sorted(set.intersection(*below))
+    rows = {row.model: row for row in (*group.references, *group.rows)}
+    return " and ".join(f"{name} ({_score(rows[name], group)})" if name in rows else name for name in names)
+
+
 def _lead(models: Sequence[Row], group: Group) -> str:
     """By how much the first of these is above the second."""
     first, second = models[0].mean(group.metric), models[1].mean(group.metric)
     if first is None or second is None:
         return ""
-    lead = percent(first - second)
-    if lead == percent(0.0):
+    lead = round(100 * first, 1) - round(100 * second, 1)  # of the numbers that are shown
+    if lead < 0.05:
         return f", level with {models[1].model}"
-    return f", {lead} above {models[1].model}"
+    return f", {lead:.1f} above {models[1].model}"
 
 
 def without_rank(group: Group) -> str:

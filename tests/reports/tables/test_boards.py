@@ -49,7 +49,7 @@ def test_a_better_row_under_other_conditions_is_told() -> None:
     main = group(row("a", cider=1.0), row("b", cider=0.9), separating=("beam",))
     other = group(row("c", cider=1.2), beam="1", separating=("beam",))
     first, second = boards(contents(main, other))
-    assert all(word in first.elsewhere for word in ("beam: 1", "c 120.0"))
+    assert all(word in first.elsewhere for word in ("beam: 1", "c scores 120.0"))
     assert (second.elsewhere, first.best) == ("", "a")
 
 
@@ -66,7 +66,7 @@ def test_the_best_scores_and_the_best_rows_are_marked() -> None:
     [board] = boards(contents(group(replace(first, scores=row("a", cider=1.5).scores), second)))
     score = board.table.index("CIDEr-D")
     assert score is not None
-    assert board.table.highest[score] == 1.5
+    assert board.table.best_texts[score] == "150.0"
     assert [board.table.is_top(line) for line in board.table.lines] == [True, False]
 
 

@@ -174,3 +174,11 @@ def test_levels_of_all_images_are_noted_beside_captions_of_a_part() -> None:
 def test_the_headline_says_by_how_much(second: float, words: str) -> None:
     said = headline(group(row("a", cider=1.0), row("b", cider=second)))
     assert said.startswith(f"a scores highest, 100.0 CIDEr-D, {words}.")
+
+
+def test_models_below_a_floor_have_no_winner() -> None:
+    below = RankInterval(reason="not above the floor", floors=(FloorTest("majority", Estimate(-0.4, p=0.001)),))
+    table = group(standing("a", below), standing("b", below))
+    said = headline(replace(table, references=(row("majority", cider=0.452),)))
+    assert said.startswith("None of the 2 models is significantly better than the baseline majority (45.2 CIDEr-D).")
+    assert "highest" not in said
