@@ -68,6 +68,11 @@ def headline(group: Group) -> str:
         return "; ".join(f"{row.model} scores {_score(row, group)}" for row in rows[:_NAMED]) + "."
     highest = models[0]
     if floors := _floors_above_all(models, group):
+        rows = (*group.references, *group.rows)
+        levels = [row.mean(group.metric) or 0.0 for row in rows if row.model in floors.split()]
+        if levels and (highest.mean(group.metric) or 0.0) < min(levels):
+            count = f"all {len(models)} score" if len(models) > 1 else f"{highest.model} scores"
+            return f"No model is good: {count} below the baseline {floors}, at most {_score(highest, group)}."
         none = "The model is not" if len(models) == 1 else f"None of the {len(models)} models is"
         return f"{none} significantly better than the baseline {floors}. {highest.model} has {_score(highest, group)}."
     if len(models) == 1:

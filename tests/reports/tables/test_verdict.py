@@ -182,3 +182,10 @@ def test_models_below_a_floor_have_no_winner() -> None:
     said = headline(replace(table, references=(row("majority", cider=0.452),)))
     assert said.startswith("None of the 2 models is significantly better than the baseline majority (45.2 CIDEr-D).")
     assert "highest" not in said
+
+
+def test_models_that_score_below_a_floor_are_called_no_good() -> None:
+    below = RankInterval(reason="not above the floor", floors=(FloorTest("majority", Estimate(-0.4, p=0.001)),))
+    table = group(standing("a", below), standing("b", below))
+    said = headline(replace(table, references=(row("majority", cider=1.2),)))
+    assert said.startswith("No model is good: all 2 score below the baseline majority (120.0 CIDEr-D)")
