@@ -35,7 +35,7 @@ from reports.figures.style import (
 )
 from reports.model_names import display_name
 from reports.tables.contents import Contents
-from reports.tables.plot_data import Axis, axes_of, bounded_cost, by_epoch
+from reports.tables.plot_data import SAME_COST, Axis, axes_of, bounded_cost, by_epoch, trade_off_front
 from results.metrics import RANKING_METRIC
 from results.records import Quantity
 from results.runs.leaderboard import Group, Row
@@ -44,7 +44,6 @@ FigureFormat = Literal["pdf", "svg", "png"]
 _LINE = 0.135  # inches of a row of text
 _STEPS = (1, 2, 5, 10)
 _FEW = 12  # models that all have their names in a trade-off
-_SAME_COST = 1.05  # times the least cost, below which all models cost the same
 
 
 @dataclass
@@ -60,7 +59,7 @@ def draw_figures(contents: Contents, group: Group, renamed: Mapping[str, str], w
     figures = Figures()
     names = _names([*group.rows, *group.references], renamed)
     looks = marks(row.model for row in group.rows)
-    if floors := [names[row.keys] for row in group.rows if row not in _learners(group)]:
+    if floors := [names[row.keys] for row in group.rows if row not in group.models]:
         figures.remarks.append(f"{', '.join(floors)}: a floor, in the leaderboard's figure alone")
     with matplotlib.rc_context(SETTINGS):
         _draw_leaderboard(figures, group, names, width)
@@ -119,7 +118,7 @@ def _draw_leaderboard(figures: Figures, group: Group, names: Mapping[tuple[str, 
     for line, row in enumerate(rows):
         score = row.scores[metric]
         assert score.mean is not None
-        is_ranked = row in group.rows and _is_ranked(row, group)
+        is_ranked = row in group.rows and group.is_ranked(row)
         colour = BETTER if is_ranked else GREY
         if score.low is not None and score.high is not None:
             axes.plot([100 * score.low, 100 * score.high], [line, line], color=colour, linewidth=1.1)
@@ -134,7 +133,7 @@ def _draw_leaderboard(figures: Figures, group: Group, names: Mapping[tuple[str, 
     axes.set_xlabel(f"{metric} (95% interval)")
     if group.references and group.rows:
         axes.axhline(len([row for row in rows if row in group.rows]) - 0.5, color=FAINT, linewidth=0.5)
-    if any(_is_ranked(row, group) for row in group.rows):
+    if any(group.is_ranked(row) for row in group.rows):
         ranks = axes.secondary_yaxis("right")
         ranks.set_yticks(range(len(rows)), [_rank_text(row, group) for row in rows])
         ranks.tick_params(length=0)
@@ -143,19 +142,8 @@ def _draw_leaderboard(figures: Figures, group: Group, names: Mapping[tuple[str, 
     figures.drawn["leaderboard"] = figure
 
 
-def _is_ranked(row: Row, group: Group) -> bool:
-    rank = row.ranks.get(group.metric)
-    return rank is not None and rank.worst is not None
-
-
-def _learners(group: Group) -> list[Row]:
-    """The rows that are no floors, which would take most of an axis."""
-    ranks = [(row, row.ranks.get(group.metric)) for row in group.rows]
-    return [row for row, rank in ranks if rank is None or not rank.is_floor]
-
-
 def _rank_text(row: Row, group: Group) -> str:
-    return place_cell(row, group).text if _is_ranked(row, group) else ""
+    return place_cell(row, group).text if group.is_ranked(row) else ""
 
 
 def _draw_trade_off(
@@ -172,7 +160,7 @@ def _draw_trade_off(
     costs = {row.keys: bounded_cost(row, axis.cost, contents.runs) for row in group.rows}
     rows = [
         row
-        for row in _learners(group)
+        for row in group.models
         if row.mean(group.metric) is not None
         and costs[row.keys].value is not None
         and not is_of_other_machine(row, axis.cost)
@@ -181,8 +169,8 @@ def _draw_trade_off(
         figures.remarks.append(f"{name}: fewer than two models have this cost on one machine")
         return
     measured = [costs[row.keys].value or 0.0 for row in rows]
-    if max(measured) <= _SAME_COST * min(measured):
-        figures.remarks.append(f"{name}: the models differ by less than {100 * (_SAME_COST - 1):.0f} % in it")
+    if max(measured) <= SAME_COST * min(measured):
+        figures.remarks.append(f"{name}: the models differ by less than {100 * (SAME_COST - 1):.0f} % in it")
         return
     unit, label = axis.scale(costs[row.keys] for row in rows)
     spots = [((costs[row.keys].value or 0.0) / unit, 100 * (row.mean(group.metric) or 0.0)) for row in rows]
@@ -192,7 +180,7 @@ def _draw_trade_off(
         _bar(axes, cost, unit, y)
         if score.low is not None and score.high is not None:
             axes.plot([x, x], [100 * score.low, 100 * score.high], color=FAINT, linewidth=0.6, zorder=1)
-        filling = look.colour if _is_ranked(row, group) else "white"
+        filling = look.colour if group.is_ranked(row) else "white"
         edge = look.colour if look != Mark() else GREY
         axes.plot(x, y, look.shape, color=edge, markerfacecolor=filling if look != Mark() else FAINT, markersize=4)
     values = [x for x, _ in spots]
@@ -204,7 +192,7 @@ def _draw_trade_off(
     axes.margins(0.1)
     axes.set_xlabel(label)
     axes.set_ylabel(group.metric)
-    front = _front(spots)
+    front = trade_off_front(spots)
     corners = [spots[index] for index in front[:1]]
     for before, after in pairwise(front):
         corners += [(spots[after][0], spots[before][1]), spots[after]]
@@ -233,15 +221,6 @@ def _bar(axes: Axes, cost: Quantity, unit: float, y: float) -> None:
         axes.plot([cost.low / unit, cost.high / unit], [y, y], color=FAINT, linewidth=0.6, zorder=1)
 
 
-def _front(spots: Sequence[tuple[float, float]]) -> list[int]:
-    """The spots that no other beats in both directions, from cheap to costly."""
-    front: list[int] = []
-    for index in sorted(range(len(spots)), key=lambda index: (spots[index][0], -spots[index][1])):
-        if not front or spots[index][1] > spots[front[-1]][1]:
-            front.append(index)
-    return front
-
-
 def _draw_curves(
     figures: Figures,
     contents: Contents,
@@ -252,7 +231,7 @@ def _draw_curves(
 ) -> None:
     """Validation by epoch: the mean over a row's seeds, and a band from the least to the most for the first rows."""
     curves = []
-    for row in _learners(group):
+    for row in group.models:
         runs = [contents.runs[key] for key in row.keys]
         values = by_epoch(runs, lambda epoch: None if epoch.val_cider is None else 100 * epoch.val_cider)
         if values:
@@ -318,8 +297,8 @@ def _draw_pairs(figures: Figures, group: Group, names: Mapping[tuple[str, ...], 
     letters = min(SMALL, 72 * 0.6 * width / len(rows) * 0.9)
     for line, one in enumerate(rows):
         for column, other in enumerate(rows):
-            found = compared.between(one, other)
-            verdict = found[1] if found else ""
+            comparison = compared.between(one, other)
+            verdict = comparison[1] if comparison else ""
             colour = colours.get(verdict, "#f2f2f2")
             axes.add_patch(
                 Rectangle((column - 0.5, line - 0.5), 1, 1, facecolor=colour, edgecolor=FAINT, linewidth=0.3)
@@ -327,13 +306,13 @@ def _draw_pairs(figures: Figures, group: Group, names: Mapping[tuple[str, ...], 
             if sign := signs.get(verdict):
                 ink = "white" if verdict == "better" else INK
                 axes.text(column, line, sign, ha="center", va="center_baseline", fontsize=letters, color=ink)
-    shown = [names[group.rows[row].keys] for row in rows]
+    labels = [names[group.rows[row].keys] for row in rows]
     axes.set_xlim(-0.5, len(rows) - 0.5)
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.set_aspect("equal")
     size = min(SMALL, letters + 1)
-    axes.set_xticks(range(len(rows)), shown, rotation=90, fontsize=size)
-    axes.set_yticks(range(len(rows)), shown, fontsize=size)
+    axes.set_xticks(range(len(rows)), labels, rotation=90, fontsize=size)
+    axes.set_yticks(range(len(rows)), labels, fontsize=size)
     axes.tick_params(length=0, pad=2)
     for spine in axes.spines.values():
         spine.set_visible(False)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from reports.tables.plot_data import SAME_COST, trade_off_front
 from results.runs.run import Run
 
 COLOURS = 8
@@ -22,7 +23,6 @@ _DIRECTIONS = ((1, 1), (-1, -1), (1, 0), (-1, 1), (1, -1), (-1, 0))
 _NEAR = 12.0
 _PADDING = 0.04  # of an axis, between its ends and the outermost values
 _LEAST_RATIO = 2.0  # of the ends of an axis of costs: differences of a few percent look like a few percent
-_MATCHED = 1.1  # the ratio of costs up to which none is worth a trade-off
 
 Scale = Callable[[float], float]
 Box = tuple[float, float, float, float]
@@ -150,7 +150,9 @@ def trade_off_plot(title: str, x_label: str, y_label: str, series: Sequence[Seri
     y_scale, y_ticks = _linear(_limits(qualities), FRAME.bottom, FRAME.top)
     spots = [(round(x_scale(x), 1), round(y_scale(y), 1)) for x, y in points]
     matched = _difference(costs)
-    front, best = _front([(0.0, y) for _, y in spots] if matched else spots)
+    compared = [(0.0 if matched else x, -y) for x, y in spots]  # pixels grow downwards
+    best = trade_off_front(compared)
+    front = _staircase([(0.0, y) for _, y in spots] if matched else spots, best)
     placed: list[Box] = [(x - 6, y - 6, x + 6, y + 6) for x, y in spots]
     placed += [(x1, min(y1, y2) - 1, x2, max(y1, y2) + 1) for (x1, y1), (x2, y2) in pairwise(front)]
     named = [number for number in range(len(series)) if number in best or len(series) <= MAX_LABELS]
@@ -160,7 +162,7 @@ def trade_off_plot(title: str, x_label: str, y_label: str, series: Sequence[Seri
         for number, (one, spot) in enumerate(zip(series, spots, strict=True))
     ]
     path = _path(front) if len(front) > 1 else ""
-    return Plot(title, x_label, y_label, x_ticks, y_ticks, tuple(drawn), path, best, matched)
+    return Plot(title, x_label, y_label, x_ticks, y_ticks, tuple(drawn), path, frozenset(best), matched)
 
 
 def legend(
@@ -203,18 +205,15 @@ def _bars(one: Series, spot: tuple[float, float], x_scale: Scale, y_scale: Scale
     return path
 
 
-def _front(spots: Sequence[tuple[float, float]]) -> tuple[list[tuple[float, float]], frozenset[int]]:
-    """The spots that no other beats in both directions, as a staircase from cheap to costly (pixel y grows down)."""
-    steps: list[tuple[float, float]] = []
-    best = []
-    for number in sorted(range(len(spots)), key=lambda number: spots[number]):
-        x, y = spots[number]
-        if not steps or y < steps[-1][1]:
-            if steps:
-                steps.append((x, steps[-1][1]))
-            steps.append((x, y))
-            best.append(number)
-    return steps, frozenset(best)
+def _staircase(spots: Sequence[tuple[float, float]], front: Sequence[int]) -> list[tuple[float, float]]:
+    """The corners of the line that joins the spots of a front, from cheap to costly."""
+    corners: list[tuple[float, float]] = []
+    for index in front:
+        x, y = spots[index]
+        if corners:
+            corners.append((x, corners[-1][1]))
+        corners.append((x, y))
+    return corners
 
 
 def _path(points: Sequence[tuple[float, float]]) -> str:
@@ -246,7 +245,7 @@ def _difference(costs: Sequence[float]) -> str:
     low, high = min(costs), max(costs)
     if low == high:
         return "are the same"
-    if low <= 0 or high / low > _MATCHED:
+    if low <= 0 or high / low > SAME_COST:
         return ""
     return f"differ by at most {100 * (high / low - 1):.2g} %"
 

@@ -1,12 +1,16 @@
 """What plots of pages and figures of papers show: costs with what bounds them, and numbers by epoch."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from results.costs import leaderboard_costs
 from results.records import EpochRecord, Quantity
 from results.runs.leaderboard import Group, Row
 from results.runs.run import Run
+
+SAME_COST: Final = 1.1
+"""The ratio of costs up to which none is worth a trade-off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,3 +80,12 @@ def by_epoch(runs: Iterable[Run], value: Callable[[EpochRecord], float | None]) 
             if (seen := value(epoch)) is not None:
                 found.setdefault(number, []).append(seen)
     return dict(sorted(found.items()))
+
+
+def trade_off_front(spots: Sequence[tuple[float, float]]) -> list[int]:
+    """The indices of the (cost, quality) that no other beats in both, from cheap to costly."""
+    front: list[int] = []
+    for index in sorted(range(len(spots)), key=lambda index: (spots[index][0], -spots[index][1])):
+        if not front or spots[index][1] > spots[front[-1]][1]:
+            front.append(index)
+    return front

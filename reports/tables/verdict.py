@@ -29,8 +29,8 @@ PAIRS_MEANING: Final = "B: the row is better than the column; W: worse; S: the s
 
 def verdict(group: Group) -> tuple[str, ...]:
     """Sentences that say which models are best, or why that cannot be said yet, and what to type."""
-    models = _models(group)
-    placed = [row for row in models if _has_place(row, group)]
+    models = group.models
+    placed = [row for row in models if group.is_ranked(row)]
     if not placed:
         return no_places([group])
     leaders = [row for row in placed if row.ranks[group.metric].best == 1]
@@ -52,44 +52,36 @@ def verdict(group: Group) -> tuple[str, ...]:
 
 def no_places(groups: Sequence[Group]) -> tuple[str, ...]:
     """Why no model of any group has a place, each model counted once, and what to type; () where one has."""
-    without = [group for group in groups if _models(group)]
-    if not without or any(_has_place(row, group) for group in without for row in _models(group)):
+    without = [group for group in groups if group.models]
+    if not without or any(group.is_ranked(row) for group in without for row in group.models):
         return ()
     names = listed(list(dict.fromkeys(group.name for group in without)), most=2)
-    why = _obstacles([(row, group) for group in without for row in _models(group)])
+    why = _obstacles([(row, group) for group in without for row in group.models])
     return (f"No model has a place yet on {names}: {why}.", *_advice(without))
 
 
 def headline(group: Group) -> str:
     """Which model scores highest, and how sure that is, in one or two sentences."""
-    models = _models(group)
+    models = group.models
     if not models:
         rows = (*group.rows, *group.references)
         return "; ".join(f"{row.model} scores {_score(row, group)}" for row in rows[:_NAMED]) + "."
     highest = models[0]
     if floors := _floors_above_all(models, group):
-        rows = (*group.references, *group.rows)
-        levels = [row.mean(group.metric) or 0.0 for row in rows if row.model in floors.split()]
-        if levels and (highest.mean(group.metric) or 0.0) < min(levels):
-            count = f"all {len(models)} score" if len(models) > 1 else f"{highest.model} scores"
-            return f"No model is good: {count} below the baseline {floors}, at most {_score(highest, group)}."
-        none = "The model is not" if len(models) == 1 else f"None of the {len(models)} models is"
-        return f"{none} significantly better than the baseline {floors}. {highest.model} has {_score(highest, group)}."
+        return _none_above(floors, models, group)
     if len(models) == 1:
         return f"{highest.model} scores {_score(highest, group)}."
     first = f"{highest.model} scores highest, {_score(highest, group)}{_lead(models, group)}"
-    ranked = [row for row in models if _has_place(row, group)]
-    if not ranked or group.comparisons is None:
+    if group.comparisons is None or not any(map(group.is_ranked, models)):
         return f"{first}. No difference is known to be significant: {_main_obstacle([(row, group) for row in models])}."
-    best = ranked[0]
-    if best is highest:
-        return f"{first}. It is {_against_others(best, group, group.comparisons)}."
+    if group.is_ranked(highest):
+        return f"{first}. It is {_against_others(highest, group, group.comparisons)}."
     return f"{first}. Whether it is the best is not known: {_main_obstacle([(highest, group)])}."
 
 
 def best_row(group: Group) -> Row | None:
     """The model that `headline` speaks of; None where there is none."""
-    return next(iter(_models(group)), None)
+    return next(iter(group.models), None)
 
 
 def cost_of_best(group: Group) -> tuple[tuple[str, str], ...]:
@@ -106,13 +98,27 @@ def cost_of_best(group: Group) -> tuple[tuple[str, str], ...]:
     return tuple(amounts)
 
 
-def _floors_above_all(models: Sequence[Row], group: Group) -> str:
-    """The floors, with their scores, that no model is significantly better than; "" where one is above each."""
-    ranks = [row.ranks.get(group.metric) for row in models]
-    below = [{test.floor for test in rank.not_above} if rank is not None else set() for rank in ranks]
-    names = sorted(set.intersection(*below))
-    rows = {row.model: row for row in (*group.references, *group.rows)}
-    return " and ".join(f"{name} ({_score(rows[name], group)})" if name in rows else name for name in names)
+def _floors_above_all(models: Sequence[Row], group: Group) -> list[Row]:
+    """The floors that no model is significantly better than."""
+    names: list[set[str]] = []
+    for row in models:
+        rank = row.ranks.get(group.metric)
+        names.append({test.floor for test in rank.not_above} if rank is not None else set())
+    common = set.intersection(*names)
+    return [row for row in (*group.references, *group.rows) if row.model in common]
+
+
+def _none_above(floors: Sequence[Row], models: Sequence[Row], group: Group) -> str:
+    """That no model is better than these floors, and whether all are below."""
+    highest = models[0]
+    named_floors = " and ".join(f"{floor.model} ({_score(floor, group)})" for floor in floors)
+    least = min(floor.mean(group.metric) or 0.0 for floor in floors)
+    if (highest.mean(group.metric) or 0.0) < least:
+        models_score = f"all {len(models)} score" if len(models) > 1 else f"{highest.model} scores"
+        return f"No model is good: {models_score} below the baseline {named_floors}, at most {_score(highest, group)}."
+    none_is = f"None of the {len(models)} models is" if len(models) > 1 else f"{highest.model} is not"
+    first = f"{none_is} significantly better than the baseline {named_floors}."
+    return f"{first} {highest.model} has {_score(highest, group)}."
 
 
 def _lead(models: Sequence[Row], group: Group) -> str:
@@ -128,8 +134,8 @@ def _lead(models: Sequence[Row], group: Group) -> str:
 
 def without_rank(group: Group) -> str:
     """How many models of a group with ranks have none, and why; "" where all have one."""
-    models = _models(group)
-    without = [row for row in models if not _has_place(row, group)]
+    models = group.models
+    without = [row for row in models if not group.is_ranked(row)]
     if not without or len(without) == len(models):
         return ""
     verb = "has" if len(without) == 1 else "have"
@@ -143,7 +149,7 @@ def _score(row: Row, group: Group) -> str:
 
 def _against_others(best: Row, group: Group, found: Comparisons) -> str:
     """What is known of the best ranked model against all other models that could be compared."""
-    models = _models(group)
+    models = group.models
     leader = next(number for number in found.rows if group.rows[number] is best)
     others = [number for number in found.rows if number != leader and group.rows[number] in models]
     verdicts = Counter[Verdict]()
@@ -354,14 +360,14 @@ def _advice(groups: Sequence[Group]) -> list[str]:
     """What captions of one training, or single seeds, do not say."""
     notes = [as_given_note(groups), *map(part_of_split_note, groups)]
     said = list(dict.fromkeys(note for note in notes if note))
-    if any(len(row.seeds) == 1 for group in groups if not group.is_as_given for row in _models(group)):
+    if any(len(row.seeds) == 1 for group in groups if not group.is_as_given for row in group.models):
         said.append("Places need several seeds: the same command with --seeds 3.")
     return said
 
 
 def as_given_note(groups: Sequence[Group]) -> str:
     """What captions as they are say, and of which models where others have several files or seeds; "" without any."""
-    given = [row for group in groups if group.is_as_given for row in _models(group)]
+    given = [row for group in groups if group.is_as_given for row in group.models]
     if not given:
         return ""
     alone = dict.fromkeys(row.model for row in given if len(row.seeds) == 1)
@@ -386,16 +392,6 @@ def part_of_split_note(group: Group) -> str:
         f"The captions of {group.name} are of {scored} of {images} images; {' and '.join(whole)} {verb} scored on all "
         f"{images}. Do not compare these scores with the others."
     )
-
-
-def _models(group: Group) -> list[Row]:
-    ranks = [(row, row.ranks.get(group.metric)) for row in group.rows]
-    return [row for row, rank in ranks if rank is None or not rank.is_floor]
-
-
-def _has_place(row: Row, group: Group) -> bool:
-    rank = row.ranks.get(group.metric)
-    return rank is not None and rank.worst is not None
 
 
 @dataclass(frozen=True, slots=True)

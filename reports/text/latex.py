@@ -58,20 +58,19 @@ class _PaperRow:
 
 
 def _latex_table(group: Group, table: Table, renamed: Mapping[str, str], label: str) -> str:
-    models = [
-        _PaperRow(line, row, (rank := row.ranks.get(group.metric)) is not None and rank.worst is not None)
-        for line, row in zip(table.lines, group.rows, strict=True)
-    ]
+    models = [_PaperRow(line, row, group.is_ranked(row)) for line, row in zip(table.lines, group.rows, strict=True)]
     references = [_PaperRow(line, row, False) for line, row in zip(table.references, group.references, strict=True)]
     rows = [*models, *references]
     shared = _shared_notes(rows, table.columns)
     marks: dict[str, str] = {}
 
     def marked(text: str, notes: Sequence[str]) -> str:
-        found = [
+        row_marks = [
             marks.setdefault(note, letters(len(marks))) for note in dict.fromkeys(notes) if note and note not in shared
         ]
-        return text + (rf"$^{{{','.join(found)}}}$" if found else "")
+        if not row_marks:
+            return text
+        return rf"{text}$^{{{','.join(row_marks)}}}$"
 
     columns = [_column(index, column, rows) for index, column in enumerate(table.columns)]
     seeds = {len(entry.line.runs) for entry in models}
@@ -150,8 +149,9 @@ def _deviation(cell: Cell, widest: str) -> str:
         return ""
     if not cell.spread:
         return rf"\phantom{{\,{{\scriptsize$\pm${widest}}}}}" if cell.text.strip(DASH) else ""
-    missing = "0" * (len(widest) - len(cell.spread))
-    filler = rf"\phantom{{{missing}}}" if missing else ""
+    filler = ""
+    if len(cell.spread) < len(widest):
+        filler = rf"\phantom{{{widest[: len(widest) - len(cell.spread)]}}}"
     return rf"\,{{\scriptsize$\pm${filler}{cell.spread}}}"
 
 

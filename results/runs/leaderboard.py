@@ -143,6 +143,17 @@ class Group:
         return self.fields if self.rows and group.rows else {**group.fields, "data": self.fingerprint}
 
     @property
+    def models(self) -> list[Row]:
+        """Its rows without the floors."""
+        ranks = [(row, row.ranks.get(self.metric)) for row in self.rows]
+        return [row for row, rank in ranks if rank is None or not rank.is_floor]
+
+    def is_ranked(self, row: Row) -> bool:
+        """Whether a row has a rank on the group's metric."""
+        rank = row.ranks.get(self.metric)
+        return rank is not None and rank.worst is not None
+
+    @property
     def is_as_given(self) -> bool:
         """Whether rows are systems that are compared, or would be, over images alone.
 
