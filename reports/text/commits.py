@@ -103,21 +103,7 @@ def content(result: CommitComparison) -> dict[str, Any]:
 
 
 def _change_content(change: MetricChange) -> dict[str, Any]:
-    return {
-        "model": change.model,
-        "split": change.split,
-        "metric": change.metric,
-        "before": change.before,
-        "after": change.after,
-        "change": change.estimate.value,
-        "low": change.estimate.low,
-        "high": change.estimate.high,
-        "p": change.estimate.p,
-        "over": change.over,
-        "smallest": change.smallest,
-        "identical": change.identical,
-        "reason": change.estimate.reason or None,
-    }
+    return {"model": change.model, "split": change.split, **change.numbers, "over": change.over}
 
 
 def _other_findings(result: CommitComparison) -> list[str]:

@@ -76,20 +76,7 @@ def markdown(changes: Sequence[LimitedChange], title: str) -> str:
 
 def content(change: MetricChange, limit: float | None = None) -> dict[str, Any]:
     """A change for JSON: fractions, and the limit in points."""
-    described = {
-        "metric": change.metric,
-        "images": change.split,
-        "before": change.before,
-        "after": change.after,
-        "change": change.estimate.value,
-        "low": change.estimate.low,
-        "high": change.estimate.high,
-        "p": change.estimate.p,
-        "n": change.estimate.n,
-        "smallest": change.smallest,
-        "identical": change.identical,
-        "reason": change.estimate.reason or None,
-    }
+    described = {"images": change.split, "n": change.estimate.n, **change.numbers}
     return described if limit is None else {**described, "max_drop_points": limit}
 
 

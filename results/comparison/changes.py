@@ -33,6 +33,22 @@ class MetricChange:
     identical: bool = False
 
     @property
+    def numbers(self) -> dict[str, float | bool | str | None]:
+        """The metric, both sides, and the estimate with what it could have shown, as JSON has them: fractions."""
+        return {
+            "metric": self.metric,
+            "before": self.before,
+            "after": self.after,
+            "change": self.estimate.value,
+            "low": self.estimate.low,
+            "high": self.estimate.high,
+            "p": self.estimate.p,
+            "smallest": self.smallest,
+            "identical": self.identical,
+            "reason": self.estimate.reason or None,
+        }
+
+    @property
     def is_worse(self) -> bool:
         return self.estimate.is_significant and self.estimate.value is not None and self.estimate.value < 0
 
