@@ -82,13 +82,14 @@ def compare_with_archive(store: Store, key: str, archive: RunArchive, name: str)
     other_key = "" if key == archive.key else f" The key in {name} is {archive.key}: code, data or settings differ."
     if not differing:
         return f"All {len(archive.scores)} scores are those of {name}.{other_key}"
-    shown = [
+    differences = [
         f"{metric} of {split} {_shown(metric, here.get((split, domain, metric)))} here, "
         f"{_shown(metric, archive.scores[split, domain, metric])} there"
         for split, domain, metric in differing
         if domain == OVERALL
     ]
-    return f"{len(differing)} of {len(archive.scores)} scores are not those of {name}: {'; '.join(shown)}.{other_key}"
+    counts = f"{len(differing)} of {len(archive.scores)} scores"
+    return f"{counts} are not those of {name}: {'; '.join(differences)}.{other_key}"
 
 
 def _shown(metric: str, value: float | None) -> str:

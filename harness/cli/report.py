@@ -11,6 +11,7 @@ import typer
 from harness.cli import options
 from harness.cli.inputs import doing, open_results, warn
 from harness.cli.output import ForceOption, Out, check_folder, check_out, deliver, echo, write_errors
+from harness.utils.atomic import replacing
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT, Workspace
 
@@ -63,15 +64,15 @@ def report(
         raise BenchError("--terminal writes no report that --open could show", "leave one of the two out")
     if [terminal, as_file, as_zip].count(True) > 1:
         raise BenchError("--single-file, --zip and --terminal exclude each other", "leave all but one out")
-    if force and not (as_file or as_zip):
+    if force and not as_file and not as_zip:
         raise BenchError("--force is for --single-file and --zip: a report's folder is replaced anyway", "leave it out")
     if terminal and images is not None:
         raise BenchError("--terminal shows no pictures of --images", "leave one of the two out")
     ranking = RankingOptions(margin, place_unfinished, same_machine)
-    place = Workspace(workspace)
-    folder = out or place.report
-    file = out or place.report.with_suffix(".zip" if as_zip else ".html")
-    if as_file or as_zip:
+    is_one_file = as_file or as_zip
+    folder = out or Workspace(workspace).report
+    file = out or folder.with_suffix(".zip" if as_zip else ".html")
+    if is_one_file:
         check_out(file, force=force or out is None, inputs=[db])
     elif not terminal:
         check_folder(folder, inputs=[db])
@@ -96,7 +97,7 @@ def report(
 
                 is_file = db is not None and "://" not in db  # which somebody else may have written
                 pictures = PictureSource(images, recorded=not is_file)
-                if as_file or as_zip:
+                if is_one_file:
                     with tempfile.TemporaryDirectory() as temporary:
                         written = Path(temporary) / "report"
                         write_report(store, written, metric, ranking, pictures)
@@ -112,8 +113,8 @@ def report(
 
         link = index.absolute().as_uri()
         if not webbrowser.open(link):
-            what = f"the file {file}" if as_file or as_zip else f"the folder {folder}"
-            warn("--open: no browser can be started here", f"open {link} in one, or copy {what}")
+            copied = f"the file {file}" if is_one_file else f"the folder {folder}"
+            warn("--open: no browser can be started here", f"open {link} in one, or copy {copied}")
 
 
 def _write_file(folder: Path, file: Path, *, as_zip: bool) -> None:
@@ -123,7 +124,5 @@ def _write_file(folder: Path, file: Path, *, as_zip: bool) -> None:
     if not as_zip:
         deliver(single_file(folder), file)
         return
-    unfinished = file.with_name(f".{file.name}.unfinished")
-    with write_errors(file):
-        write_zip(folder, unfinished, file.stem)
-        unfinished.replace(file)
+    with write_errors(file), replacing(file) as temporary:
+        write_zip(folder, temporary, file.stem)

@@ -61,7 +61,7 @@ def read_archive(path: Path) -> RunArchive:
                 for row in stored["scores"]
             }
             key = str(versions["key"])
-    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile, RuntimeError, NotImplementedError) as error:
+    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile, RuntimeError) as error:
         raise BenchError(f"{path} cannot be read as a run: {reason(error)}", _HINT) from error
     if not isinstance(content, dict) or not is_run(content):
         raise BenchError(f"{path}: its {RUN} is no configuration of a run", _HINT)

@@ -156,11 +156,14 @@ def _costs(row: Row) -> list[tuple[str, str, Cell]]:
 def _place(row: Row, group: Group) -> str:
     if row.role == "reference":
         return "Reference, not ranked."
-    shown = rank_cell(row.ranks.get(group.metric))
-    place = f"Rank {shown.text} by {group.metric}"
-    if shown.value is None:
-        place = f"No place: {shown.reason or shown.text}" if shown.text else "No place"
-    return f"{place}; {len(group.rows)} {'model' if len(group.rows) == 1 else 'models'} listed."
+    cell = rank_cell(row.ranks.get(group.metric))
+    if cell.value is not None:
+        sentence = f"Rank {cell.text} by {group.metric}"
+    elif cell.text:
+        sentence = f"No rank: {cell.reason or cell.text}"
+    else:
+        sentence = "No rank"
+    return f"{sentence}; {len(group.rows)} {'model' if len(group.rows) == 1 else 'models'} listed."
 
 
 def _examples(scored: list[tuple[float, str, GalleryItem]], gallery: GalleryPage) -> tuple[Example, ...]:

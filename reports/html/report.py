@@ -168,9 +168,9 @@ def _write_pages(store: Store, contents: Contents, folder: Path, pictures: Pictu
         "skipped": [(dataset.name, dataset.skipped) for dataset in contents.datasets if dataset.skipped],
     }
     for number, board in enumerate(shown):
-        listed = unfinished if number == 0 else {"failures": (), "skipped": ()}
+        below = unfinished if number == 0 else {"failures": (), "skipped": ()}
         of_board = {"board": board, "facets": facets(board), "scale": scale(board)}
-        write(board.file, "leaderboard.html.j2", "index.html", **common, **listed, **of_board, inline_style=number == 0)
+        write(board.file, "leaderboard.html.j2", "index.html", **common, **below, **of_board, inline_style=number == 0)
     if not shown:
         write("index.html", "leaderboard.html.j2", **common, **unfinished, board=None, inline_style=True)
     if facts:

@@ -63,6 +63,7 @@ def boards(contents: Contents) -> list[Board]:
         [table], absent = leaderboards([group], contents.runs, contents.facets)
         budgets = budget_table(group, contents.groups, contents.facets)
         further_tables = (budgets, more_metrics([group], contents.facets), people(group, contents.facets))
+        best = best_row(group)
         found.append(
             Board(
                 id=f"group-{number}",
@@ -73,7 +74,7 @@ def boards(contents: Contents) -> list[Board]:
                 table=table,
                 headline=headline(group),
                 elsewhere=higher_elsewhere(group, contents),
-                best=best.model if (best := best_row(group)) else "",
+                best="" if best is None else best.model,
                 cost=cost_of_best(group),
                 remarks=tuple(filter(None, (absent, absent_levels(group)))),
                 further_tables=tuple(filter(None, further_tables)),
@@ -91,16 +92,18 @@ def boards(contents: Contents) -> list[Board]:
 def higher_elsewhere(group: Group, contents: Contents) -> str:
     """The best row of another leaderboard of the same images that is above every row of this one; "" without any."""
     best = best_row(group)
-    highest, found = 0.0 if best is None else best.mean(group.metric) or 0.0, ""
-    own = next(words for words, other in zip(contents.conditions, contents.groups, strict=True) if other is group)
-    for other, conditions in zip(contents.groups, contents.conditions, strict=True):
+    highest = 0.0 if best is None else best.mean(group.metric) or 0.0
+    sentence = ""
+    for other in contents.groups:
         rival = best_row(other)
-        score = None if rival is None else rival.mean(group.metric)
-        is_of_same_images = (other.fingerprint, other.split) == (group.fingerprint, group.split)
-        if rival is not None and score is not None and is_of_same_images and score > highest:
+        if rival is None or (other.fingerprint, other.split) != (group.fingerprint, group.split):
+            continue
+        score = rival.mean(group.metric)
+        if score is not None and score > highest:
             highest = score
-            found = f"The model {rival.model} scores {percent(score)} under other conditions: {conditions.beside(own)}."
-    return found
+            beside = contents.conditions_of(other).beside(contents.conditions_of(group))
+            sentence = f"The model {rival.model} scores {percent(score)} under other conditions: {beside}."
+    return sentence
 
 
 def separations(group: Group, groups: Iterable[Group]) -> tuple[Separation, ...]:

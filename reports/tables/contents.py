@@ -85,18 +85,24 @@ class Contents:
                 return ", ".join(word for menu in varying if (word := conditions.words[menu]))
         return ""
 
+    def conditions_of(self, group: Group) -> Conditions:
+        """What one group is of, in words."""
+        identity = (group.fingerprint, group.split, group.fields)
+        for conditions, other in zip(self.conditions, self.groups, strict=True):
+            if (other.fingerprint, other.split, other.fields) == identity:
+                return conditions
+        raise ValueError(f"{group.name} is of another store")
+
     def details(self, group: Group) -> str:
         """What tells a group from others of its split, besides what its title says."""
-        pairs = list(zip(self.conditions, self.groups, strict=True))
-        place = (group.dataset, group.split)
-        rivals = [conditions.words for conditions, other in pairs if (other.dataset, other.split) == place]
-        own = next(
-            conditions
-            for conditions, other in pairs
-            if (other.fingerprint, other.split, other.fields) == (group.fingerprint, group.split, group.fields)
-        )
+        rivals = [
+            conditions.words
+            for conditions, other in zip(self.conditions, self.groups, strict=True)
+            if (other.dataset, other.split) == (group.dataset, group.split)
+        ]
+        own = self.conditions_of(group)
         words = {"Features": own.features, "Other conditions": own.others}
-        if group.training_steps and not group.training_steps.join(("", " with rewards")).startswith(own.training):
+        if own.training not in (group.training_steps, f"{group.training_steps} with rewards"):
             words["Training"] = own.training
         return ", ".join(word for menu, word in words.items() if word and len({rival[menu] for rival in rivals}) > 1)
 

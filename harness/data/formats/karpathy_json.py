@@ -36,8 +36,9 @@ def read_karpathy_json(content: Content, options: ReadOptions) -> Annotations:  
             domain=domain,
             size=told_size(entry),
         )
-    listed = sum(len(entry["sentences"]) for entry in images if isinstance(entry.get("sentences"), list))
-    if left_out := listed - annotations.caption_count:
+    sentences = [sentence for entry in images for sentence in listed_sentences(entry)]
+    left_out = len(sentences) - annotations.caption_count
+    if left_out:
         annotations.notes.append(f"left out: {left_out:,} sentences without a text")
     return annotations
 
@@ -53,11 +54,16 @@ def id_key(images: Sequence[Mapping[str, Any]]) -> str:
     return "cocoid" if all("cocoid" in image for image in images) else "imgid"
 
 
+def listed_sentences(image: Mapping[str, Any]) -> list[Any]:
+    """What an image lists as its sentences; nothing where that is no list."""
+    sentences = image.get("sentences")
+    return sentences if isinstance(sentences, list) else []
+
+
 def sentences_of(image: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The sentences of an image that have a text; tokens alone are joined by spaces."""
-    sentences = image.get("sentences")
     with_text = []
-    for sentence in sentences if isinstance(sentences, list) else []:
+    for sentence in listed_sentences(image):
         if isinstance(sentence, str):
             with_text.append({"raw": sentence})
         if not isinstance(sentence, dict):
