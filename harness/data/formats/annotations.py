@@ -1,7 +1,7 @@
 """What every format of annotations is read into: images with captions, and what else their file says of them."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -18,7 +18,8 @@ SPLIT_NAMES: Final = {
 """What data sets call their splits, and the name here."""
 
 
-REJECTED: Final = "left out: {} captions that are marked is_rejected or is_precanned, as VizWiz's API does"
+REJECTED_FIELDS: Final = ("is_rejected", "is_precanned")
+"""Fields by which VizWiz marks captions that its API leaves out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,7 @@ class Annotations:
         write_pictures: writes the pictures that the annotations hold into a folder, and returns how many were not there
             yet; None where they hold none.
         id_field: the key of the numbers that images are called by, where the format leaves it open.
+        rejected: how many captions are marked by `REJECTED_FIELDS`, and left out.
     """
 
     path: Path
@@ -85,6 +87,14 @@ class Annotations:
     notes: list[str] = field(default_factory=list)
     write_pictures: Callable[[Path], int] | None = None
     id_field: str = ""
+    rejected: int = 0
+
+    def rejects(self, entry: Mapping[str, Any]) -> bool:
+        """Whether an entry's caption is marked as rejected, which is counted."""
+        is_rejected = any(str(entry.get(name)).strip().lower() in ("true", "1", "1.0") for name in REJECTED_FIELDS)
+        if is_rejected:
+            self.rejected += 1
+        return is_rejected
 
     @property
     def caption_count(self) -> int:

@@ -77,6 +77,8 @@ def add_table(annotations: Annotations, table: TextTable, options: ReadOptions, 
         if len(row.cells) != len(table.headings) or not row.cells[file_at].strip():
             annotations.complain("lines with another number of fields, or no file", where)
             continue
+        if annotations.rejects(dict(zip(headings, row.cells, strict=True))):
+            continue
         file = folder + row.cells[file_at].strip().replace("\\", "/")
         image = annotations.image(file if id_at == file_at else row.cells[id_at].strip(), file)
         if image.file != file:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from harness.data.dataset import told_size
-from harness.data.formats.annotations import REJECTED, SPLIT_NAMES, Annotations, ReadOptions
+from harness.data.formats.annotations import SPLIT_NAMES, Annotations, ReadOptions
 from harness.data.formats.caption_tables import (
     CAPTION_FIELDS,
     FILE_FIELDS,
@@ -172,11 +172,9 @@ def read_list(content: Content, options: ReadOptions) -> Annotations:
     annotations = Annotations(content.path)
     entries = content.entries or _rows(content)
     caption_field = caption_field_of(content.path, entries, options)
-    rejected = 0
     for number, entry in enumerate(entries):
         where = f"entry {number}"
-        if entry.get("is_rejected") is True or entry.get("is_precanned") is True:
-            rejected += 1
+        if annotations.rejects(entry):
             continue
         file = _first_picture(entry.get(options.image_field or _first_of(entry, FILE_FIELDS))) or ""
         name = entry.get(options.image_field or _first_of(entry, (*ID_FIELDS, *FILE_FIELDS, "id")))
@@ -189,8 +187,6 @@ def read_list(content: Content, options: ReadOptions) -> Annotations:
         image.size = image.size or told_size(entry)
         if entry.get("split") not in (None, ""):
             annotations.set_split(image, entry["split"], where)
-    if rejected:
-        annotations.notes.append(REJECTED.format(rejected))
     return annotations
 
 

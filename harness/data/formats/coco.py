@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from harness.data.dataset import told_size
-from harness.data.formats.annotations import REJECTED, AnnotatedImage, Annotations, ReadOptions
+from harness.data.formats.annotations import REJECTED_FIELDS, AnnotatedImage, Annotations, ReadOptions
 from harness.data.formats.content import Content
 from harness.data.formats.ids import WHOLE_NUMBER, is_image_id, whole_number
 from harness.utils.errors import BenchError
@@ -33,7 +33,7 @@ def _variant(content: Content) -> str:
     if "domain" in _first_keys(content.top["images"]):
         return "nocaps"
     caption_keys = _first_keys(content.top["annotations"])
-    if caption_keys & {"is_rejected", "is_precanned"}:
+    if caption_keys & set(REJECTED_FIELDS):
         return "vizwiz"
     return "stair" if "tokenized_caption" in caption_keys else "coco"
 
@@ -62,10 +62,8 @@ def read_coco(content: Content, options: ReadOptions) -> Annotations:
     names = _names(content, entries)
     for name, entry in zip(names.values(), entries, strict=True):
         annotations.images[name] = _image(annotations, name, entry, file_key)
-    rejected = 0
     for number, entry in enumerate(captions):
-        if entry.get("is_rejected") or entry.get("is_precanned"):
-            rejected += 1
+        if annotations.rejects(entry):
             continue
         owner = entry.get("image_id")
         image = annotations.images.get(names.get(owner, "")) if isinstance(owner, str | int) else None
@@ -76,8 +74,6 @@ def read_coco(content: Content, options: ReadOptions) -> Annotations:
             )
         else:
             image.captions.append(text)
-    if rejected:
-        annotations.notes.append(REJECTED.format(rejected))
     return annotations
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from harness.data.formats.annotations import (
+    REJECTED_FIELDS,
     SPLIT_NAMES,
     AnnotatedImage,
     Annotations,
@@ -58,6 +59,7 @@ class _Columns:
         file: a text with the pictures' files; None where there is none.
         id: a text or a number that names the images; None where the file does.
         captions: all that may hold captions. Several that are not numbered must agree.
+        rejecting: those of `REJECTED_FIELDS`.
     """
 
     pictures: str | None
@@ -65,12 +67,18 @@ class _Columns:
     id: str | None
     captions: list[str]
     split: str | None
+    rejecting: list[str]
 
     @property
     def read(self) -> list[str]:
         """All columns of annotations, of the pictures their paths alone."""
         paths = [f"{self.pictures}.path"] if self.pictures else []
-        return [*paths, *dict.fromkeys(name for name in (self.file, self.id, self.split) if name), *self.captions]
+        return [
+            *paths,
+            *dict.fromkeys(name for name in (self.file, self.id, self.split) if name),
+            *self.captions,
+            *self.rejecting,
+        ]
 
 
 @dataclass(slots=True)
@@ -89,6 +97,7 @@ class _Row:
     path: str
     name: str | int | None
     captions: list[str] = field(default_factory=list)
+    is_rejected: bool = False
 
 
 def sniff_parquet(content: Content) -> str:
@@ -218,7 +227,7 @@ def _read(path: Path, parts: Sequence[_Part], options: ReadOptions) -> Annotatio
             annotations.complain("images with two files", f"{image.name} ({row.where}: {file}, before {image.file})")
             continue
         images.append(image)
-        if not row.captions:
+        if not row.captions and not row.is_rejected:
             annotations.complain("rows without a caption", row.where)
         image.captions += row.captions
         if row.split is not None:
@@ -254,7 +263,9 @@ def _read_rows(annotations: Annotations, parts: Sequence[_Part], columns: _Colum
             name = values[columns.id] if columns.id is not None else None
             if isinstance(name, float):
                 name = int(name) if name.is_integer() else None
-            rows.append(_Row(where, part.split or "row", number, split, path, name, first))
+            is_rejected = annotations.rejects({name.lower(): values[name] for name in columns.rejecting})
+            captions = [] if is_rejected else first
+            rows.append(_Row(where, part.split or "row", number, split, path, name, captions, is_rejected))
     if differing:
         names = [name for name in columns.captions if name in differing]
         raise which_captions(annotations.path, [columns.captions[0], *names], options)
@@ -335,7 +346,8 @@ def _find_columns(path: Path, options: ReadOptions) -> _Columns:
             f"{path} has no column of captions: its columns are {shown}",
             f"name the one with the captions: {options.caption_option} NAME",
         )
-    return _Columns(pictures, file, id_column, captions, first_of(["split"], "text"))
+    rejecting = [lower[name] for name in REJECTED_FIELDS if name in lower]
+    return _Columns(pictures, file, id_column, captions, first_of(["split"], "text"), rejecting)
 
 
 def _kind(data_type: Any) -> str:

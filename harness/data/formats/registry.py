@@ -18,7 +18,7 @@ from harness.data.formats import (
     karpathy_json,
     parquet,
 )
-from harness.data.formats.annotations import Annotations, ReadOptions
+from harness.data.formats.annotations import REJECTED_FIELDS, Annotations, ReadOptions
 from harness.data.formats.content import Content, describe, read_content, refuse_archives
 from harness.utils.errors import BenchError
 from harness.utils.files import shortened
@@ -255,6 +255,10 @@ def read_as(chosen: Format, content: Content, options: ReadOptions | None = None
         option = "--file-column" if options.image_field is not None else options.caption_option
         raise BenchError(f"{content.path} is {chosen.title}: {option} does not apply", "leave it out")
     annotations = chosen.read(content, options)
+    if annotations.rejected:
+        fields = " or ".join(REJECTED_FIELDS)
+        count = f"{annotations.rejected:,} captions"
+        annotations.notes.append(f"left out: {count} that are marked {fields}, as VizWiz's API does")
     if not annotations.images and not annotations.problems:
         raise BenchError(f"{content.path} has no images", f"an entry of {chosen.title} is: {chosen.example}")
     return annotations

@@ -305,6 +305,24 @@ def test_references_of_single_words_are_told(tmp_path: Path) -> None:
         assert sum("single words" in note for note in read_references(path).notes) == told
 
 
+@pytest.mark.parametrize("form", ["r.csv", "r.json", "r.parquet"])
+def test_rejected_captions_are_left_out_of_every_form(form: str, tmp_path: Path) -> None:
+    path = tmp_path / form
+    fields = ("image_id", "caption", "is_rejected")
+    rows = [(1, "a dog", False), (1, "no picture", True), (2, "a cat", False)]
+    entries = [dict(zip(fields, row, strict=True)) for row in rows]
+    if form.endswith(".csv"):
+        path.write_text("\n".join([",".join(fields), *(",".join(map(str, row)) for row in rows)]))
+    elif form.endswith(".json"):
+        path.write_text(json.dumps(entries))
+    else:
+        pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        parquet.write_table(pyarrow.Table.from_pylist(entries), path)
+    references = read_references(path)
+    assert references.captions == {1: ("a dog",), 2: ("a cat",)}
+    assert any("1 captions" in note for note in references.notes)
+
+
 def test_sentences_without_a_text_are_told(tmp_path: Path) -> None:
     path = tmp_path / "dataset.json"
     sentences = [{"raw": "a dog"}, {"raw": None}, {"text": "one dog"}]
