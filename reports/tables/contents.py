@@ -101,9 +101,8 @@ class Contents:
             if (other.dataset, other.split) == (group.dataset, group.split)
         ]
         own = self.conditions_of(group)
-        words = {"Features": own.features, "Other conditions": own.others}
-        if own.training not in (group.training_steps, f"{group.training_steps} with rewards"):
-            words["Training"] = own.training
+        beyond_title = own.training.removeprefix(group.training_steps).removeprefix(" with rewards").removeprefix(", ")
+        words = {"Features": own.features, "Training": beyond_title, "Other conditions": own.others}
         return ", ".join(word for menu, word in words.items() if word and len({rival[menu] for rival in rivals}) > 1)
 
     def title(self, group: Group) -> str:
