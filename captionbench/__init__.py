@@ -401,7 +401,8 @@ def evaluate(
         if isinstance(captions, Mapping):
             if caption_field is not None or format_name is not None:
                 raise BenchError(
-                    "caption_field and format_name are of files", "leave them out: captions are given by image"
+                    "caption_field and format_name apply to files alone",
+                    "leave them out: the captions are a dictionary",
                 )
             source = Path("captions")
             predictions = predictions_of(captions, source, wanted, options)

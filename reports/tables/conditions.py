@@ -193,5 +193,5 @@ def _others_key(group: Group) -> Hashable:
 
 
 def without_digests(text: str) -> str:
-    """A signature's text without what only tells two apart that are otherwise called alike."""
+    """A signature's text without its digests, such as "#4cafb134"."""
     return _DIGEST.sub("", text)

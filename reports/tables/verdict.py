@@ -111,14 +111,16 @@ def _floors_above_all(models: Sequence[Row], group: Group) -> list[Row]:
 def _none_above(floors: Sequence[Row], models: Sequence[Row], group: Group) -> str:
     """That no model is better than these floors, and whether all are below."""
     highest = models[0]
-    named_floors = " and ".join(f"{floor.model} ({_score(floor, group)})" for floor in floors)
-    least = min(floor.mean(group.metric) or 0.0 for floor in floors)
-    if (highest.mean(group.metric) or 0.0) < least:
-        models_score = f"all {len(models)} score" if len(models) > 1 else f"{highest.model} scores"
-        return f"No model is good: {models_score} below the baseline {named_floors}, at most {_score(highest, group)}."
-    none_is = f"None of the {len(models)} models is" if len(models) > 1 else f"{highest.model} is not"
-    first = f"{none_is} significantly better than the baseline {named_floors}."
-    return f"{first} {highest.model} has {_score(highest, group)}."
+    baselines = "baseline " if len(floors) == 1 else "baselines "
+    baselines += " and ".join(f"{floor.model} ({_score(floor, group)})" for floor in floors)
+    is_below = (highest.mean(group.metric) or 0.0) < min(floor.mean(group.metric) or 0.0 for floor in floors)
+    if len(models) == 1:
+        relation = "below" if is_below else "not significantly above"
+        return f"{highest.model} scores {_score(highest, group)}, {relation} the {baselines}."
+    if is_below:
+        return f"All {len(models)} models score below the {baselines}: at most {_score(highest, group)}."
+    first = f"None of the {len(models)} models is significantly better than the {baselines}."
+    return f"{first} {highest.model} scores {_score(highest, group)}."
 
 
 def _lead(models: Sequence[Row], group: Group) -> str:

@@ -188,4 +188,4 @@ def test_models_that_score_below_a_floor_are_called_no_good() -> None:
     below = RankInterval(reason="not above the floor", floors=(FloorTest("majority", Estimate(-0.4, p=0.001)),))
     table = group(standing("a", below), standing("b", below))
     said = headline(replace(table, references=(row("majority", cider=1.2),)))
-    assert said.startswith("No model is good: all 2 score below the baseline majority (120.0 CIDEr-D)")
+    assert said.startswith("All 2 models score below the baseline majority (120.0 CIDEr-D)")
