@@ -6,11 +6,14 @@ A pipe would be waited for without end, and a device such as /dev/zero read unti
 from __future__ import annotations
 
 import errno
+import gc
 import json
 import math
 import os
 import stat
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -84,10 +87,23 @@ def read_model(model: type[Model], path: Path, what: str, hint: str) -> Model:
         raise StoreError(f"{path} is not a {what}: {error}", hint) from error
 
 
+@contextmanager
+def without_collection() -> Iterator[None]:
+    """No search for cycles within the block: among millions of new objects it takes longer than making them."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
 def load_json(text: str | bytes) -> Any:
     """The content of JSON text in which no object has a key twice: of such, all values but the last would be lost."""
     try:
-        return json.loads(text, object_pairs_hook=_object)
+        with without_collection():
+            return json.loads(text, object_pairs_hook=_object)
     except RecursionError as error:
         raise ValueError("its brackets are nested too deeply") from error
 

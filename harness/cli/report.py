@@ -1,6 +1,5 @@
 """`bench report`: write the HTML report of a workspace, or print its leaderboard."""
 
-import gc
 import sys
 import tempfile
 from pathlib import Path
@@ -14,6 +13,7 @@ from harness.cli.output import ForceOption, Out, check_folder, check_out, delive
 from harness.utils.atomic import replacing
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT, Workspace
+from results.files import without_collection
 
 EXAMPLES = """
 bench report
@@ -78,35 +78,31 @@ def report(
         check_folder(folder, inputs=[db])
     if not terminal and images is not None and not images.is_dir():
         raise BenchError(f"--images {images}: there is no such folder", "name the folder of the pictures")
-    gc.disable()  # of a million objects few are in a cycle, and the search for them takes a tenth of the time
-    try:
-        with open_results(workspace, db) as store:
-            if terminal:
-                with doing("Reading the results"):
-                    from reports.text.terminal import print_ablations, print_leaderboard
+    with without_collection(), open_results(workspace, db) as store:
+        if terminal:
+            with doing("Reading the results"):
+                from reports.text.terminal import print_ablations, print_leaderboard
 
-                    tables = Console(highlight=False)
-                    with tables.capture() as captured:
-                        print_leaderboard(store, tables, metric, ranking)
-                        print_ablations(store, tables)
-                sys.stdout.write(captured.get())
-                return
-            with doing("Writing the report"):
-                from reports.html.gallery import PictureSource
-                from reports.html.report import write_report
+                tables = Console(highlight=False)
+                with tables.capture() as captured:
+                    print_leaderboard(store, tables, metric, ranking)
+                    print_ablations(store, tables)
+            sys.stdout.write(captured.get())
+            return
+        with doing("Writing the report"):
+            from reports.html.gallery import PictureSource
+            from reports.html.report import write_report
 
-                is_file = db is not None and "://" not in db  # which somebody else may have written
-                pictures = PictureSource(images, recorded=not is_file)
-                if is_one_file:
-                    with tempfile.TemporaryDirectory() as temporary:
-                        written = Path(temporary) / "report"
-                        write_report(store, written, metric, ranking, pictures)
-                        _write_file(written, file, as_zip=as_zip)
-                    index = file
-                else:
-                    index = write_report(store, folder, metric, ranking, pictures)
-    finally:
-        gc.enable()
+            is_file = db is not None and "://" not in db  # which somebody else may have written
+            pictures = PictureSource(images, recorded=not is_file)
+            if is_one_file:
+                with tempfile.TemporaryDirectory() as temporary:
+                    written = Path(temporary) / "report"
+                    write_report(store, written, metric, ranking, pictures)
+                    _write_file(written, file, as_zip=as_zip)
+                index = file
+            else:
+                index = write_report(store, folder, metric, ranking, pictures)
     echo(index)
     if show:
         import webbrowser

@@ -218,6 +218,8 @@ def sanitise_caption(caption: str) -> str:
     Unpaired surrogates, which JSON can carry and UTF-8 cannot, become U+FFFD; the tokenizer drops that. The controls
     U+0080 to U+009F stay, U+0085 excepted: the tokenizer reads them as Windows-1252 quotes and dashes.
     """
+    if caption.isascii() and caption.isprintable():
+        return caption
     return caption.translate(_TO_SPACE).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
