@@ -57,7 +57,8 @@ class Dataset:
     so that splits have their nominal sizes; readers of images or captions skip or refuse them. `sizes` are (width,
     height) of the images that boxes refer to, where the annotations have it. `labels` are ids as the file has them,
     where these are texts, and `notes` say what of the file was left out. `conversion` is the
-    command that makes a data set to train on of annotations in another format.
+    command that makes a data set to train on of annotations in another format. `absent_files` are paths below the root
+    where image files were looked for and not found.
     """
 
     name: str
@@ -69,6 +70,7 @@ class Dataset:
     labels: Mapping[int, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     conversion: str = ""
+    absent_files: tuple[str, ...] = ()
 
     @property
     def is_references(self) -> bool:

@@ -53,9 +53,9 @@ def read_karpathy(
         if not may_be_references and "annotations" not in read.top:
             find_format(read)
             raise _to_convert(file, images)
-        return _references_alone(read, _picture_folder(file, images), _conversion(file, images))
+        return _references_alone(read, picture_folder(file, images), _conversion(file, images))
     entries, ids = _entries(file, content)
-    paths = PicturePaths(_picture_folder(file, images))
+    paths = PicturePaths(picture_folder(file, images))
     splits = _splits(file, entries)
     faults: dict[int, str] = {}
     samples = tuple(
@@ -70,6 +70,7 @@ def read_karpathy(
         fingerprint=fingerprint(paths.root, samples, faults),
         faults=faults,
         sizes={image_id: size for image_id, entry in zip(ids, entries, strict=True) if (size := told_size(entry))},
+        absent_files=tuple(paths.absent),
     )
 
 
@@ -198,7 +199,7 @@ def annotation_file(location: Path) -> Path:
     return found[0]
 
 
-def _picture_folder(file: Path, images: Path | None) -> Path:
+def picture_folder(file: Path, images: Path | None) -> Path:
     home = file.parent.resolve()
     if images is None:
         folder = (home / "images").resolve() if (home / "images").is_dir() else home
@@ -263,9 +264,12 @@ def _captions(entry: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...
 
 def _tokens(tokens: object) -> str | None:
     """A sentence's own tokens, joined by spaces; None where it has none."""
-    if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
+    if not isinstance(tokens, list):
         return None
-    return _collapsed(" ".join(tokens))
+    try:
+        return _collapsed(" ".join(tokens))
+    except TypeError:  # not all are texts
+        return None
 
 
 def _collapsed(text: str) -> str:
@@ -284,6 +288,7 @@ class PicturePaths:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self.absent: list[str] = []
         self._owners: dict[str, int] = {}
         self._inside: dict[str, bool] = {}
 
@@ -298,7 +303,12 @@ class PicturePaths:
         candidates = [plain_path(name)]
         if isinstance(folder, str) and folder:
             candidates.insert(0, plain_path(f"{folder}/{name}"))
-        file = next((path for path in candidates if os.path.lexists(f"{self.root}/{path}")), candidates[-1])
+        file = candidates[-1]
+        for path in candidates:
+            if os.path.lexists(f"{self.root}/{path}"):
+                file = path
+                break
+            self.absent.append(path)
         self.check_inside(file)
         owner = self._owners.setdefault(file, image_id)
         if owner != image_id:

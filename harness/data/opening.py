@@ -1,14 +1,16 @@
 """Open the data set that `--data` names: the embedded one, or an annotation file with its images."""
 
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 from harness.data.dataset import SCENES, Dataset
-from harness.data.karpathy import annotation_file, read_karpathy, refuse_other_formats
+from harness.data.karpathy import annotation_file, picture_folder, read_karpathy, refuse_other_formats
 from harness.data.scenes.dataset import prepare_scenes
+from harness.data.stored_dataset import load_dataset, save_dataset, stored_path
 from harness.utils.errors import BenchError
 from harness.utils.files import expanded
 from harness.utils.progress import Reporter
+from results.files import without_collection
 
 
 def check_dataset(spec: str, images: Path | None = None, *, trains: bool = False) -> None:
@@ -39,4 +41,21 @@ def open_dataset(
         folder = prepare_scenes(cache_dir, reporter=reporter)
         return read_karpathy(folder, name=SCENES)
     with nullcontext() if reporter is None else reporter.step(f"Reading {spec}"):
-        return read_karpathy(expanded(spec), images=images, may_be_references=may_be_references)
+        return _read_once(expanded(spec), images, cache_dir, may_be_references=may_be_references)
+
+
+def _read_once(location: Path, images: Path | None, cache_dir: Path, *, may_be_references: bool) -> Dataset:
+    """The data set from the cache, if it is there and up to date; otherwise it is read, and kept there.
+
+    References in other formats are small, and read anew each time.
+    """
+    file = annotation_file(location)
+    path = stored_path(cache_dir, file, picture_folder(file, images))
+    if (stored := load_dataset(path, file)) is not None:
+        return stored
+    with without_collection():
+        dataset = read_karpathy(file, images=images, may_be_references=may_be_references)
+    if not dataset.is_references:
+        with suppress(OSError):  # a cache that cannot be written costs time only
+            save_dataset(path, file, dataset)
+    return dataset
