@@ -19,6 +19,7 @@ from harness.data.backbones.opening import open_backbone
 from harness.data.batches import VisualSource
 from harness.data.convert import working_rule
 from harness.data.dataset import Dataset, Sample
+from harness.data.encoding import build_vocabulary
 from harness.data.feature_cache import Spread
 from harness.data.features import NullSource
 from harness.data.formats.look import cut_references, refuse_unspaced
@@ -35,7 +36,6 @@ from harness.data.prepare_features import (
 )
 from harness.data.regions.features import VisualFeatures, both_streams
 from harness.data.verify import has_pictures
-from harness.data.vocabularies import SubwordVocabulary
 from harness.data.vocabulary import PREPARATIONS, Vocabulary, choose_preparation, counted_captions
 from harness.metrics.signature import DEFAULT_SETTINGS, EvaluationSettings
 from harness.metrics.spice import find_spice
@@ -259,13 +259,9 @@ def open_context(
             )
     words = preset.vocabulary
     preparation = choose_preparation("words" if recipe is None else recipe.captions, conditions.tokenizer)
-    vocabulary: Vocabulary
     with reporter.step("Building the vocabulary"):
-        captions = counted_captions(dataset, splits.get("train", ()), preparation)
-        if words.kind == "bpe":
-            vocabulary = SubwordVocabulary.build(captions, words.min_count, preparation, words.merges)
-        else:
-            vocabulary = Vocabulary.build(captions, words.min_count, preparation)
+        captions = list(counted_captions(dataset, splits.get("train", ()), preparation))
+        vocabulary = build_vocabulary(captions, words, preparation, workspace.cache)
     sentences = open_sentences(dataset, config.sentence_graphs, preset, splits)
     fields = DataFields(
         data=data_field(dataset, skipped, without_restval=drops_restval, limit=described.limit),

@@ -90,6 +90,7 @@ def train_model(
         max_len=context.preset.vocabulary.max_len,
         compute=context.compute,
         folder=folder,
+        cache_dir=context.data.cache,
         sentences=context.data.sentences,
     )
     compute, collective = context.compute, Collective()
@@ -157,6 +158,7 @@ class TrainingTask:
     max_len: int
     compute: ComputeDevice
     folder: Path
+    cache_dir: Path
     sentences: SentenceGraphs | None
 
 
@@ -204,6 +206,7 @@ class StageLoader:
             pinned=device.type == "cuda",
             widths=self._widths(task.max_len),
             graphs=self._graphs(stage),
+            cache_dir=task.cache_dir,
         )
         objective = make_objective(
             stage,

@@ -6,13 +6,16 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from harness.data.dataset import Sample
+from harness.data.encoding import encode_captions
 from harness.data.graphs import NumberedGraph
 from harness.data.vocabulary import PAD, Vocabulary
 from harness.utils.errors import BenchError
@@ -119,7 +122,8 @@ class CaptionBatches:
 
     A row of tokens has at most `max_len`, begin and end token included. A `share` (k, n) is the k-th of n of every
     batch; that of a small batch may hold no image. Tokens are padded to the least of the `widths` that holds them, so
-    that few shapes come. `graphs` are of each sample the scene graphs of its captions.
+    that few shapes come. `graphs` are of each sample the scene graphs of its captions. With a `cache_dir` the captions
+    are encoded once for all processes.
     """
 
     def __init__(
@@ -138,16 +142,16 @@ class CaptionBatches:
         pinned: bool = False,
         widths: Sequence[int] = (),
         graphs: Sequence[Sequence[NumberedGraph]] | None = None,
+        cache_dir: Path | None = None,
     ) -> None:
         if not samples:
             raise BenchError("no training image")
         if bare := [sample.file for sample in samples if not sample.captions]:
             raise BenchError(f"training images without a caption: {', '.join(bare[:5])}")
         self._ids = [sample.image_id for sample in samples]
-        self._rows = [
-            [[vocabulary.bos, *vocabulary.encode(caption, max_len - 1)] for caption in sample.captions]
-            for sample in samples
-        ]
+        self._rows = encode_captions(samples, vocabulary, max_len, cache_dir)
+        self._counts = np.array([len(sample.captions) for sample in samples])
+        self._first_rows = (np.cumsum(self._counts) - self._counts).tolist()
         self._graphs = graphs
         self._features, self._spec, self._pad = features, spec, vocabulary.pad
         self._batch_size, self._per_image, self._seed = batch_size, captions_per_image, seed
@@ -170,7 +174,7 @@ class CaptionBatches:
         for first in range(start * self._batch_size, self._used, self._batch_size):
             chosen = order[first : first + self._batch_size][mine::shares]
             image_ids = tuple(self._ids[image] for image in chosen)
-            rows = [self._rows[image][caption] for image in chosen for caption in choice[image]]
+            rows = [self._rows[self._first_rows[image] + caption] for image in chosen for caption in choice[image]]
             if not chosen:
                 yield Batch(Visual(), torch.zeros(0, 2, dtype=torch.long), ())
                 continue
@@ -185,7 +189,7 @@ class CaptionBatches:
         """The order of the images, and the n captions of each."""
         random = np.random.default_rng(np.random.SeedSequence([self._seed, number]))
         order = random.permutation(len(self._ids)).tolist()
-        counts = np.array([len(rows) for rows in self._rows])
+        counts = self._counts
         lots = random.random((len(counts), counts.max()))
         lots[np.arange(counts.max()) >= counts[:, None]] = np.inf  # captions that do not exist come last
         ranked = lots.argsort(axis=1, kind="stable")
@@ -216,7 +220,7 @@ def least_width(length: int, widths: Sequence[int]) -> int:
     return min((width for width in widths if width >= length), default=length)
 
 
-def pad_rows(rows: Sequence[Sequence[int]], pad: int = PAD, width: int = 0) -> Tensor:
+def pad_rows(rows: Sequence[Sequence[int] | NDArray[np.int32]], pad: int = PAD, width: int = 0) -> Tensor:
     """Token rows as one tensor (rows, longest), padded on the right to at least `width`."""
     padded = np.full((len(rows), max(width, *map(len, rows))), pad, dtype=np.int64)
     for line, row in zip(padded, rows, strict=True):
