@@ -8,7 +8,7 @@ import pytest
 
 from harness.config.features import RegionConfig, region_config
 from harness.data.dataset import Dataset
-from harness.data.regions.regions import NO_SIZE, BadRegions, RawRegions, normalised, read_regions
+from harness.data.regions.regions import NO_SIZE, BadRegions, RawRegions, half_precision, normalised, read_regions
 from harness.utils.errors import BenchError
 from tests.harness.data.regions.conftest import sound_regions
 
@@ -165,3 +165,12 @@ def test_kept_regions_are_the_best_in_their_order(
 def test_choices_that_cannot_be_made_are_refused(source: str | None, keep: str, named: str) -> None:
     with pytest.raises(BenchError, match=named):
         region_config(source, keep)
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
+def test_features_are_rounded_as_numpy_rounds(kind: type) -> None:
+    halves = np.arange(0x7C01, dtype=np.uint16).view(np.float16).astype(np.float64)
+    between = (halves[1:] + halves[:-1]) / 2
+    features = np.concatenate([halves, between, np.nextafter(between, 0), np.nextafter(between, 1e9)]).astype(kind)
+    with np.errstate(over="ignore"):
+        np.testing.assert_array_equal(half_precision(features), features.astype(np.float16))
