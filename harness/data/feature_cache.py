@@ -35,7 +35,7 @@ from harness.utils.progress import Reporter, silent
 from harness.utils.workspace import locked
 from zoo.captioner import Visual
 
-FORMAT = 1
+FORMAT = 2
 BATCH_SIZE = 32
 BATCHES_PER_CHUNK = 4
 Computed = tuple[int, Iterable[Half]]

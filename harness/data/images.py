@@ -119,25 +119,26 @@ class ImagePreprocessing:
 
     def __call__(self, image: Image.Image) -> np.ndarray:
         """Turn an RGB image of any size, from `load_image`, into float32 (3, height, width)."""
-        pixels = np.empty((3, *self.height_width), np.float32)
-        # Of 256 values, looked up: the same numbers as those of every pixel by itself, several times sooner.
-        for channel, values, there in zip(self._resized(image).split(), self.levels, pixels, strict=True):
-            np.take(values, np.asarray(channel), out=there, mode="clip")
-        return pixels
+        import torch  # here: who verifies images goes without
+
+        mean, std = (torch.tensor(values)[:, None, None] for values in (self.mean, self.std))
+        pixels = torch.from_numpy(self.eight_bits(image)).float()
+        return pixels.div_(255).sub_(mean).div_(std).numpy()
 
     def eight_bits(self, image: Image.Image) -> np.ndarray:
-        """Nearly the same before it is normalised, in uint8: `levels` has the value of each number.
+        """The same before it is normalised, in uint8: `levels` has the value of each number.
 
         An image that is seen whole is resized by torch, three times sooner than by Pillow; some 0.1 % of the values
-        then differ by 1.
+        then differ from Pillow's by 1.
         """
-        if self.resize != "squash":
-            return np.asarray(self._resized(image)).transpose(2, 0, 1)
-        import torch  # only for a GPU: who verifies images goes without
+        import torch
         from torch.nn.functional import interpolate
 
-        pixels = torch.from_numpy(np.asarray(self._coloured(image)).transpose(2, 0, 1).copy())
-        return interpolate(pixels[None], self.height_width, mode=self.interpolation, antialias=True)[0].numpy()
+        if self.resize != "squash":
+            return np.asarray(self._cropped(image)).transpose(2, 0, 1).copy()
+        pixels = torch.from_numpy(np.array(self._coloured(image))).permute(2, 0, 1)
+        resized = interpolate(pixels[None], self.height_width, mode=self.interpolation, antialias=True)
+        return resized[0].contiguous().numpy()
 
     @property
     def levels(self) -> np.ndarray:
@@ -146,7 +147,7 @@ class ImagePreprocessing:
         levels: np.ndarray = (np.arange(256, dtype=np.float32) / np.float32(255) - mean) / std
         return levels
 
-    def _resized(self, image: Image.Image) -> Image.Image:
+    def _cropped(self, image: Image.Image) -> Image.Image:
         height, width = self.height_width
         image = self._coloured(image)
         resampling = _RESAMPLING[self.interpolation]

@@ -21,6 +21,7 @@ import torch
 from harness.config.features import RegionConfig
 from harness.data.backbones.backbone import Backbone
 from harness.data.dataset import Dataset
+from harness.data.feature_cache import FORMAT as MAPS_FORMAT
 from harness.data.feature_cache import computed_by, make_once
 from harness.data.features import Features
 from harness.data.regions.features import BOXES, COLUMNS, FEATURES, INDEX, META, RegionFeatures
@@ -86,7 +87,7 @@ def regions_place(
     if source.boxes_only:
         if backbone.preprocessing.resize != "squash":
             raise BenchError(f"boxes do not match the input of the backbone {backbone.name}, which crops images")
-        depends += [config.bins, backbone.digest, backbone.preprocessing.key()]
+        depends += [config.bins, MAPS_FORMAT, backbone.digest, backbone.preprocessing.key()]
         made_by = computed_by()
     return source, depends, _folder([*depends, *made_by], dataset, cache_dir, skip)
 
