@@ -205,13 +205,18 @@ def verify(
     counts: dict[int, int] = {}
     whole: list[int] = []
     if chosen is not None:
-        source = open_source(chosen.source, dataset)
-        for image_id, found in read_regions(source, dataset, skip=bad):
-            if isinstance(found, str):
-                bad[image_id] = found.removeprefix(f"image {image_id}: ")
-            else:
-                counts[image_id] = found.count
-                whole += [image_id] if found.whole else []
+        with Reporter() as reporter:
+            with reporter.step(f"Opening {regions}"):
+                source = open_source(chosen.source, dataset)
+            with reporter.task("Checking regions", len(dataset.samples) - len(bad)) as task:
+                for image_id, found in read_regions(source, dataset, skip=set(bad)):
+                    task.advance()
+                    if isinstance(found, str):
+                        bad[image_id] = found.removeprefix(f"image {image_id}: ")
+                        continue
+                    counts[image_id] = found.count
+                    if found.whole:
+                        whole.append(image_id)
     if related is not None:
         from harness.data.graph_source import verify_graphs  # imports torch
 

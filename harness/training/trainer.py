@@ -238,7 +238,8 @@ class Trainer:
         if isinstance(self.model, HasBackbone):
             self.model.freeze_backbone(stage.backbone == "frozen")
         self._gradient.begin_stage()
-        data = self._stage_data(stage)
+        with self._reporter.step(f"Preparing the batches of {stage.name}"):
+            data = self._stage_data(stage)
         self._objective_params = nn.Module()
         if isinstance(data.objective, nn.Module):
             self._objective_params = data.objective.to(self.device)
