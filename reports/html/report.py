@@ -27,7 +27,7 @@ from reports.tables.conditions import menus
 from reports.tables.contents import Contents
 from reports.tables.facts import card, contamination, deviations
 from reports.tables.scene_facts import fact_sections
-from reports.tables.verdict import PAIRS_MEANING, needs_longer_training, no_places
+from reports.tables.verdict import PAIRS_MEANING, needs_longer_training, no_ranks
 from results.errors import StoreError
 from results.metrics import RANKING_METRIC
 from results.runs.run import Run
@@ -159,7 +159,7 @@ def _write_pages(store: Store, contents: Contents, folder: Path, pictures: Pictu
         "boards": shown,
         "menus": menus(contents.conditions),
         "pairs_meaning": PAIRS_MEANING,
-        "unranked": no_places(contents.groups),
+        "unranked": no_ranks(contents.groups),
         "longer": needs_longer_training(contents.groups),
         "summary": summary(contents),
     }

@@ -9,7 +9,7 @@ from reports.tables.conditions import Conditions, menus
 from reports.tables.contents import Contents
 from reports.tables.leaderboards import Titled, absent_levels, leaderboards, more_metrics, people
 from reports.tables.table import Table, differences
-from reports.tables.verdict import Pairs, best_row, cost_of_best, headline, no_places, pair_table, verdict
+from reports.tables.verdict import PairTable, best_row, cost_of_best, headline, no_ranks, pair_table, verdict
 from results.metrics import RANKING_METRIC
 from results.runs.leaderboard import Group
 from results.signature import format_fields, format_signature
@@ -46,7 +46,7 @@ class Board:
     images: int | None = None
     separations: tuple[Separation, ...] = ()
     verdict: tuple[str, ...] = ()
-    pairs: Pairs | None = None
+    pairs: PairTable | None = None
     signature: str = ""
 
     @property
@@ -56,7 +56,7 @@ class Board:
 
 def boards(contents: Contents) -> list[Board]:
     """The leaderboards, those with most rows first."""
-    joint = no_places(contents.groups)
+    joint = no_ranks(contents.groups)
     varying = menus(contents.conditions)
     found = []
     for number, (group, conditions) in enumerate(zip(contents.groups, contents.conditions, strict=True), start=1):

@@ -22,42 +22,43 @@ _LONGER = {
     "rate near zero": "With a learning rate that had long been near zero",
 }
 """How trainings end that a longer one may turn, in words."""
-_AS_GIVEN: Final = "by paired sign flips over images; a claim about architectures needs seeds."
+_AS_GIVEN: Final = "tested by paired sign flips over images. A claim about architectures needs several seeds."
 LETTERS: Final[dict[Verdict, str]] = {"better": "B", "worse": "W", "same": "S", "unknown": "·"}
-PAIRS_MEANING: Final = "B: the row is better than the column; W: worse; S: the same within the margin; ·: not known yet"
+PAIRS_MEANING: Final = (
+    "B: the row is significantly better than the column; W: worse; S: the same within the margin; ·: not significant"
+)
 
 
 def verdict(group: Group) -> tuple[str, ...]:
     """Sentences that say which models are best, or why that cannot be said yet, and what to type."""
     models = group.models
-    placed = [row for row in models if group.is_ranked(row)]
-    if not placed:
-        return no_places([group])
-    leaders = [row for row in placed if row.ranks[group.metric].best == 1]
-    without, found = len(models) - len(placed), group.comparisons
-    sentences = [_cheapest(leaders), _unfinished(placed)]
-    if found is not None:
-        numbers = {number for number in found.rows if group.rows[number] in placed}
-        ahead = Counter(pair.first for pair in found.pairs if {pair.first, pair.second} <= numbers)
-        leader = max(numbers, key=lambda number: ahead[number])  # by the means of the seeds that are compared
-        sentences = [_nothing_beats(leader, group, found), _told(group, found), *sentences]
-    if without:
-        why = _obstacles([(row, group) for row in models if row not in placed])
-        floors = [row.model for row in group.rows if row not in models]
-        besides = f" besides {' and '.join(floors)}" if floors else ""
-        verb = "has" if without == 1 else "have"
-        sentences.append(f"{without} of {len(models)} models{besides} {verb} no place: {why}.")
+    ranked = [row for row in models if group.is_ranked(row)]
+    if not ranked:
+        return no_ranks([group])
+    leaders = [row for row in ranked if row.ranks[group.metric].best == 1]
+    comparisons = group.comparisons
+    sentences = []
+    if comparisons is not None:
+        indices = {index for index in comparisons.rows if group.rows[index] in ranked}
+        wins = Counter(pair.first for pair in comparisons.pairs if {pair.first, pair.second} <= indices)
+        leader = max(indices, key=lambda index: wins[index])  # by the means of the seeds that are compared
+        sentences += [_leader_against_others(leader, group, comparisons), _significant_pairs(group, comparisons)]
+    sentences += [_cheapest(leaders), _unfinished(ranked)]
+    if n_unranked := len(models) - len(ranked):
+        reasons = _obstacles([(row, group) for row in models if row not in ranked])
+        verb = "has" if n_unranked == 1 else "have"
+        sentences.append(f"{n_unranked} of {len(models)} models {verb} no rank: {reasons}.")
     return (*filter(None, sentences), *_advice([group]))
 
 
-def no_places(groups: Sequence[Group]) -> tuple[str, ...]:
-    """Why no model of any group has a place, each model counted once, and what to type; () where one has."""
-    without = [group for group in groups if group.models]
-    if not without or any(group.is_ranked(row) for group in without for row in group.models):
+def no_ranks(groups: Sequence[Group]) -> tuple[str, ...]:
+    """Why no model of any group has a rank, each model counted once, and what to type; () where one has."""
+    unranked = [group for group in groups if group.models]
+    if not unranked or any(group.is_ranked(row) for group in unranked for row in group.models):
         return ()
-    names = listed(list(dict.fromkeys(group.name for group in without)), most=2)
-    why = _obstacles([(row, group) for group in without for row in group.models])
-    return (f"No model has a place yet on {names}: {why}.", *_advice(without))
+    names = listed(list(dict.fromkeys(group.name for group in unranked)), most=2)
+    reasons = _obstacles([(row, group) for group in unranked for row in group.models])
+    return (f"No model has a rank yet on {names}: {reasons}.", *_advice(unranked))
 
 
 def headline(group: Group) -> str:
@@ -67,8 +68,8 @@ def headline(group: Group) -> str:
         rows = (*group.rows, *group.references)
         return "; ".join(f"{row.model} scores {_score(row, group)}" for row in rows[:_NAMED]) + "."
     highest = models[0]
-    if floors := _floors_above_all(models, group):
-        return _none_above(floors, models, group)
+    if baselines := _baselines_above_all(models, group):
+        return _none_above(baselines, models, group)
     if len(models) == 1:
         return f"{highest.model} scores {_score(highest, group)}."
     first = f"{highest.model} scores highest, {_score(highest, group)}{_lead(models, group)}"
@@ -98,8 +99,8 @@ def cost_of_best(group: Group) -> tuple[tuple[str, str], ...]:
     return tuple(amounts)
 
 
-def _floors_above_all(models: Sequence[Row], group: Group) -> list[Row]:
-    """The floors that no model is significantly better than."""
+def _baselines_above_all(models: Sequence[Row], group: Group) -> list[Row]:
+    """The baselines that no model is significantly better than."""
     names: list[set[str]] = []
     for row in models:
         rank = row.ranks.get(group.metric)
@@ -108,18 +109,19 @@ def _floors_above_all(models: Sequence[Row], group: Group) -> list[Row]:
     return [row for row in (*group.references, *group.rows) if row.model in common]
 
 
-def _none_above(floors: Sequence[Row], models: Sequence[Row], group: Group) -> str:
-    """That no model is better than these floors, and whether all are below."""
+def _none_above(baselines: Sequence[Row], models: Sequence[Row], group: Group) -> str:
+    """That no model is better than these baselines, and whether all are below."""
     highest = models[0]
-    baselines = "baseline " if len(floors) == 1 else "baselines "
-    baselines += " and ".join(f"{floor.model} ({_score(floor, group)})" for floor in floors)
-    is_below = (highest.mean(group.metric) or 0.0) < min(floor.mean(group.metric) or 0.0 for floor in floors)
+    names = " and ".join(f"{baseline.model} ({_score(baseline, group)})" for baseline in baselines)
+    named = f"baseline {names}" if len(baselines) == 1 else f"baselines {names}"
+    lowest_baseline = min(baseline.mean(group.metric) or 0.0 for baseline in baselines)
+    is_below = (highest.mean(group.metric) or 0.0) < lowest_baseline
     if len(models) == 1:
         relation = "below" if is_below else "not significantly above"
-        return f"{highest.model} scores {_score(highest, group)}, {relation} the {baselines}."
+        return f"{highest.model} scores {_score(highest, group)}, {relation} the {named}."
     if is_below:
-        return f"All {len(models)} models score below the {baselines}: at most {_score(highest, group)}."
-    first = f"None of the {len(models)} models is significantly better than the {baselines}."
+        return f"All {len(models)} models score below the {named}: at most {_score(highest, group)}."
+    first = f"None of the {len(models)} models is significantly better than the {named}."
     return f"{first} {highest.model} scores {_score(highest, group)}."
 
 
@@ -149,26 +151,26 @@ def _score(row: Row, group: Group) -> str:
     return f"no {group.metric}" if mean is None else f"{percent(mean)} {group.metric}"
 
 
-def _against_others(best: Row, group: Group, found: Comparisons) -> str:
+def _against_others(best: Row, group: Group, comparisons: Comparisons) -> str:
     """What is known of the best ranked model against all other models that could be compared."""
     models = group.models
-    leader = next(number for number in found.rows if group.rows[number] is best)
-    others = [number for number in found.rows if number != leader and group.rows[number] in models]
+    leader = next(index for index in comparisons.rows if group.rows[index] is best)
+    others = [index for index in comparisons.rows if index != leader and group.rows[index] in models]
     verdicts = Counter[Verdict]()
-    for number in others:
-        if pair := found.between(leader, number):
+    for index in others:
+        if pair := comparisons.between(leader, index):
             verdicts[pair[1]] += 1
     if len(others) == 1:
         words: dict[Verdict, str] = {
             "better": "significantly better than the other model",
-            "same": f"the same as the other model within {percent(found.margin)} points",
+            "same": f"the same as the other model within {percent(comparisons.margin)} points",
             "worse": "worse than the other model, which has no rank",
             "unknown": "too close to the other model to call",
         }
         return next((words[verdict] for verdict in words if verdicts[verdict]), "compared with no other model")
     parts = [f"significantly better than {verdicts['better']} of {len(others)} other models"]
     if verdicts["same"]:
-        parts.append(f"the same as {verdicts['same']} within {percent(found.margin)} points")
+        parts.append(f"the same as {verdicts['same']} within {percent(comparisons.margin)} points")
     if verdicts["worse"]:
         parts.append(f"worse than {verdicts['worse']} without a rank")
     if verdicts["unknown"]:
@@ -199,25 +201,25 @@ def longer_training(groups: Sequence[Group]) -> LongerTraining | None:
         settings = [f"schedule.stages.{stage}.epochs={count}" for stage, count in sorted(epochs.items())]
         return LongerTraining(tuple(("--set", setting) for setting in settings), times)
     budgets = {group.budget for group in groups for row in group.rows if row.keys in rows}
-    more = {times * budget for budget in (budgets if times == 2 else [min(budgets)])}
-    return LongerTraining((("--budgets", ",".join(map(str, sorted(budgets | more)))),), times)
+    longer_budgets = {times * budget for budget in (budgets if times == 2 else [min(budgets)])}
+    return LongerTraining((("--budgets", ",".join(map(str, sorted(budgets | longer_budgets)))),), times)
 
 
 def needs_longer_training(groups: Sequence[Group]) -> str:
     """Which models had not finished learning, and the options that train them longer; "" where none was."""
-    named: dict[str, dict[str, None]] = {}
+    models_by_end: dict[str, dict[str, None]] = {}
     for row in _unfinished_rows(groups).values():
-        named.setdefault(_LONGER[row.training_end], {})[row.model] = None
-    said = " ".join(f"{end} when the training ended: {', '.join(models)}." for end, models in named.items())
+        models_by_end.setdefault(_LONGER[row.training_end], {})[row.model] = None
+    text = " ".join(f"{end} when the training ended: {', '.join(models)}." for end, models in models_by_end.items())
     longer = longer_training(groups)
     if longer is None:
-        return said
+        return text
     if longer.times == 2:
-        said += " To train twice as long"
+        text += " To train twice as long"
     else:
-        said += f" To train {longer.times} times as long, {_LEARNT} updates or more"
+        text += f" To train {longer.times} times as long, {_LEARNT} updates or more"
     options = " ".join(f"{option} {value}" for option, value in longer.options)
-    return f"{said}: the same command with {options}"
+    return f"{text}: the same command with {options}"
 
 
 def _unfinished_rows(groups: Sequence[Group]) -> dict[tuple[str, ...], Row]:
@@ -232,55 +234,60 @@ def _times_longer(row: Row) -> int:
     return max(2, ceil(_LEARNT / at_chance)) if at_chance else 2
 
 
-def _nothing_beats(leader: int, group: Group, found: Comparisons) -> str:
-    """What the comparisons with the leading model say: how many are worse, the same, and not known yet."""
+def _leader_against_others(leader: int, group: Group, comparisons: Comparisons) -> str:
+    """How many models are worse than the leading one, the same, better without a rank, or too close to call."""
     verdicts: dict[Verdict, list[Row]] = {}
-    for number in found.rows:
-        if number != leader and (pair := found.between(leader, number)):
-            verdicts.setdefault(pair[1], []).append(group.rows[number])
-    said = []
-    kinds: dict[Verdict, str] = {"better": "worse", "same": f"the same within {_margin(found)}"}
-    for kind, what in kinds.items():
-        if rows := verdicts.get(kind):
-            said.append(f"{_counted(rows)} {'is' if len(rows) == 1 else 'are'} {what}")
+    for index in comparisons.rows:
+        if index != leader and (pair := comparisons.between(leader, index)):
+            verdicts.setdefault(pair[1], []).append(group.rows[index])
+    parts = []
+    if worse := verdicts.get("better"):
+        parts.append(f"significantly better than {_counted(worse)}")
+    if same := verdicts.get("same"):
+        parts.append(f"the same as {_counted(same)} within {_margin(comparisons)}")
+    if better := verdicts.get("worse"):
+        names = listed([row.model for row in better], most=_NAMED)
+        parts.append(f"worse than {names}, which had not finished learning")
     if unknown := verdicts.get("unknown"):
-        said.append(f"of {_counted(unknown)} it is not known yet")
-    name = group.rows[leader].model
-    if found.seeds:
-        seeds = f"{len(found.seeds)} seeds"
-    elif all(len(group.rows[number].seeds) == 1 for number in found.rows):
-        seeds = "one training each"
+        parts.append(f"too close to {_counted(unknown)} to call")
+    if comparisons.seeds:
+        evidence = f"{len(comparisons.seeds)} seeds"
+    elif all(len(group.rows[index].seeds) == 1 for index in comparisons.rows):
+        evidence = "one training each"
     else:
-        seeds = "captions as given"
-    if ahead := verdicts.get("worse", []):
-        other = f"{listed([row.model for row in ahead], most=_NAMED)}, which had not finished learning"
-        rest = f"; {', '.join(said)}" if said else ""
-        return f"Nothing beats {name} on {group.name} ({seeds}) but {other}{rest}."
-    return f"Nothing beats {name} on {group.name} ({seeds}): {', '.join(said)}."
+        evidence = "captions as given"
+    return f"{group.rows[leader].model} leads on {group.name} ({evidence}): {'; '.join(parts)}."
 
 
-def _told(group: Group, found: Comparisons) -> str:
-    """How many pairs of the table are decided, and what would decide the easiest of the others."""
-    if len(found.pairs) == 1:
-        [pair] = found.pairs
+def _significant_pairs(group: Group, comparisons: Comparisons) -> str:
+    """How many differences are significant, and how many seeds or images would settle the easiest of the others."""
+    if len(comparisons.pairs) == 1:
+        [pair] = comparisons.pairs
         cell = pair_cell(group, pair.first, pair.second)
-        alone = f"p is of {group.metric} alone; bench compare corrects for every metric that it tests"
-        return f"The difference, {cell.said}; {alone}." if cell else ""
-    counts = Counter(pair.verdict for pair in found.pairs)
-    same = f", {counts['same']} the same within {_margin(found)}" if counts["same"] else ""
-    said = f"Of {len(found.pairs)} pairs {counts['better']} are told apart{same}"
-    if not counts["unknown"]:
-        return f"{said}."
-    unknown = [pair for pair in found.pairs if pair.verdict == "unknown"]
-    what, more = ("seeds", 2 * len(found.seeds)) if found.seeds else ("images", 2 * found.images)
-    needs = [pair.seeds_needed if found.seeds else pair.images_needed for pair in unknown]
-    reached = sum(each is not None and each <= more for each in needs) or "none"
-    return f"{said}, {len(unknown)} not known yet; {more:,} {what} would tell {reached} of these with 80 % power."
+        note = f"p is of {group.metric} alone; bench compare corrects for every metric that it tests"
+        return f"The difference, {cell.text}; {note}." if cell else ""
+    counts = Counter(pair.verdict for pair in comparisons.pairs)
+    sentence = f"{counts['better']} of {len(comparisons.pairs)} differences are significant"
+    if counts["same"]:
+        sentence += f", {counts['same']} equivalent within {_margin(comparisons)}"
+    unknown = [pair for pair in comparisons.pairs if pair.verdict == "unknown"]
+    if not unknown:
+        return f"{sentence}."
+    if comparisons.seeds:
+        unit, count = "seeds", 2 * len(comparisons.seeds)
+        needed = [pair.seeds_needed for pair in unknown]
+    else:
+        unit, count = "images", 2 * comparisons.images
+        needed = [pair.images_needed for pair in unknown]
+    n_settled = sum(need is not None and need <= count for need in needed) or "none"
+    return f"{sentence}. {count:,} {unit} would settle {n_settled} of the other {len(unknown)} (80 % power)."
 
 
-def _margin(found: Comparisons) -> str:
-    of = f" ({100 * MARGIN_SHARE:g} % of {found.margin_of})" if found.margin_of else ""
-    return f"{percent(found.margin)} points{of}"
+def _margin(comparisons: Comparisons) -> str:
+    margin = f"{percent(comparisons.margin)} points"
+    if comparisons.margin_of:
+        margin += f" ({100 * MARGIN_SHARE:g} % of {comparisons.margin_of})"
+    return margin
 
 
 def _counted(rows: Sequence[Row]) -> str:
@@ -298,28 +305,29 @@ def _cheapest(leaders: Sequence[Row]) -> str:
     return f"{first.model} trains in {cost(least, 's')}, {last.model} in {cost(most, 's')}."
 
 
-def _unfinished(placed: Sequence[Row]) -> str:
-    """What places of models that were still learning are worth."""
-    gains = sorted(100 * row.gain.difference for row in placed if row.gain and row.still_gains)
-    number, said = sum(row.still_learning and not row.gain for row in placed), []
+def _unfinished(ranked: Sequence[Row]) -> str:
+    """That ranks may change for models that were still learning."""
+    gains = sorted(100 * row.gain.difference for row in ranked if row.gain and row.still_gains)
+    still_learning = [row for row in ranked if row.still_learning and not row.gain]
+    sentences = []
     if gains:
-        gave = " to ".join(dict.fromkeys((f"{gains[0]:.1f}", f"{gains[-1]:.1f}")))
-        said.append(f"{len(gains)} of {len(placed)} placed models still gain by longer training, {gave} points.")
-    if number:
-        other = f"{number} of {len(placed)} placed models were still learning"
-        said.append(f"{other}: longer training may order them otherwise.")
-    return " ".join(said)
+        points = " to ".join(dict.fromkeys((f"{gains[0]:.1f}", f"{gains[-1]:.1f}")))
+        sentences.append(f"{len(gains)} of {len(ranked)} ranked models still gain by longer training: {points} points.")
+    if still_learning:
+        count = f"{len(still_learning)} of {len(ranked)} ranked models"
+        sentences.append(f"{count} were still learning: longer training may change their order.")
+    return " ".join(sentences)
 
 
 def _obstacles(rows: Sequence[tuple[Row, Group]]) -> str:
-    """Why rows of groups have no place, with the number of models of which it is so."""
+    """Why rows of groups have no rank, with the number of models of which it is so."""
     models = len({row.model for row, _ in rows})
     parts = [_counted_obstacle(names, what, models) for what, names in _models_by_obstacle(rows).items()]
     return ", ".join(parts) or "no two models can be compared"
 
 
 def _main_obstacle(rows: Sequence[tuple[Row, Group]]) -> str:
-    """Why most of these rows have no place; of several reasons the first."""
+    """Why most of these rows have no rank; of several reasons the first."""
     by_obstacle = _models_by_obstacle(rows)
     if not by_obstacle:
         return "no two models can be compared"
@@ -338,61 +346,63 @@ def _counted_obstacle(names: set[str], what: str, models: int) -> str:
 
 
 def _models_by_obstacle(rows: Sequence[tuple[Row, Group]]) -> dict[str, set[str]]:
-    found: dict[str, set[str]] = {}
+    models: dict[str, set[str]] = {}
     for row, group in rows:
         rank = row.ranks.get(group.metric) or RankInterval()
-        holds = {
+        has_unknown_end = any(ended.state == "unknown" for ended in row.learning.values())
+        obstacles = {
             "have one seed": len(row.seeds) == 1 and not group.is_as_given,
             "were still learning": row.still_learning and not row.gain,
             "have too few validations to say whether they had finished learning": not row.still_learning
-            and any(ended.state == "unknown" for ended in row.learning.values()),
+            and has_unknown_end,
             "had a learning rate near zero at the end of the training": row.training_end == "rate near zero",
             "are at the level of chance": row.training_end == "at chance",
-            "are not above the floor": bool(rank.not_above),
+            "are not significantly better than a baseline": bool(rank.not_above),
             f"have no {group.metric} of single images": rank.reason == NO_SCORES,
             "were computed on other hardware than most rows": rank.reason == OTHER_MACHINE,
             "have other seeds than most rows": (rank.reason or "").startswith("other seeds"),
         }
-        for what in (what for what, is_so in holds.items() if is_so):
-            found.setdefault(what, set()).add(row.model)
-    return found
+        for obstacle, applies in obstacles.items():
+            if applies:
+                models.setdefault(obstacle, set()).add(row.model)
+    return models
 
 
 def _advice(groups: Sequence[Group]) -> list[str]:
-    """What captions of one training, or single seeds, do not say."""
+    """What captions of one training, or single seeds, do not show."""
     notes = [as_given_note(groups), *map(part_of_split_note, groups)]
-    said = list(dict.fromkeys(note for note in notes if note))
+    advice = list(dict.fromkeys(note for note in notes if note))
     if any(len(row.seeds) == 1 for group in groups if not group.is_as_given for row in group.models):
-        said.append("Places need several seeds: the same command with --seeds 3.")
-    return said
+        advice.append("Ranks need several seeds: the same command with --seeds 3.")
+    return advice
 
 
 def as_given_note(groups: Sequence[Group]) -> str:
     """What captions as they are say, and of which models where others have several files or seeds; "" without any."""
-    given = [row for group in groups if group.is_as_given for row in group.models]
-    if not given:
+    rows = [row for group in groups if group.is_as_given for row in group.models]
+    if not rows:
         return ""
-    alone = dict.fromkeys(row.model for row in given if len(row.seeds) == 1)
-    if not alone:
-        return f"Places are of these captions, {_AS_GIVEN}"
-    if all(group.is_as_given for group in groups) and all(len(row.seeds) == 1 for row in given):
-        return f"Captions of one training each: places and intervals are of these captions, {_AS_GIVEN}"
-    names = listed(list(alone), most=_NAMED)
-    return f"{names}: captions of one training each. Intervals and places are of these captions, {_AS_GIVEN}"
+    of_one_training = dict.fromkeys(row.model for row in rows if len(row.seeds) == 1)
+    if not of_one_training:
+        return f"Ranks are of these captions, {_AS_GIVEN}"
+    if all(group.is_as_given for group in groups) and all(len(row.seeds) == 1 for row in rows):
+        return f"Captions of one training each: ranks and intervals are of these captions, {_AS_GIVEN}"
+    names = listed(list(of_one_training), most=_NAMED)
+    return f"{names}: captions of one training each. Ranks and intervals are of these captions, {_AS_GIVEN}"
 
 
 def part_of_split_note(group: Group) -> str:
     """That references beside models which were scored on a part of the split were scored on all of it, or ""."""
     parts = group.signature.get("subset", "").split(",")
     sizes = dict(part.partition("#")[0].split("=", 1) for part in parts if "=" in part)
-    whole = [row.model for row in group.references if is_of_whole_split(row.differs)]
-    if group.split not in sizes or not whole:
+    baselines = [row.model for row in group.references if is_of_whole_split(row.differs)]
+    if group.split not in sizes or not baselines:
         return ""
     scored, images = sizes[group.split].split("/")
-    verb = "is" if len(whole) == 1 else "are"
+    verb = "is" if len(baselines) == 1 else "are"
     return (
-        f"The captions of {group.name} are of {scored} of {images} images; {' and '.join(whole)} {verb} scored on all "
-        f"{images}. Do not compare these scores with the others."
+        f"The captions of {group.name} are of {scored} of {images} images; {' and '.join(baselines)} {verb} scored "
+        f"on all {images}. Do not compare these scores with the others."
     )
 
 
@@ -402,36 +412,40 @@ class PairCell:
 
     letter: str
     verdict: str
-    said: str
+    text: str
 
 
-Pairs = tuple[tuple[str, tuple[PairCell | None, ...]], ...]
+PairTable = tuple[tuple[str, tuple[PairCell | None, ...]], ...]
 
 
-def pair_table(group: Group) -> Pairs | None:
-    found = group.comparisons
-    if found is None or len(found.rows) < 3:
+def pair_table(group: Group) -> PairTable | None:
+    """Rows and columns of the compared models; None where fewer than three were compared."""
+    comparisons = group.comparisons
+    if comparisons is None or len(comparisons.rows) < 3:
         return None
-    order = sorted(found.rows)
-    return tuple((group.rows[one].model, tuple(pair_cell(group, one, other) for other in order)) for one in order)
+    order = sorted(comparisons.rows)
+    return tuple((group.rows[row].model, tuple(pair_cell(group, row, column) for column in order)) for row in order)
 
 
-def pair_cell(group: Group, one: int, other: int) -> PairCell | None:
-    """What is known of two rows, by their numbers; None where they were not compared."""
-    found = group.comparisons.between(one, other) if group.comparisons else None
-    if found is None:
+def pair_cell(group: Group, row: int, column: int) -> PairCell | None:
+    """What is known of two rows, by their indices; None where they were not compared."""
+    comparisons = group.comparisons
+    if comparisons is None or (compared := comparisons.between(row, column)) is None:
         return None
-    pair, verdict = found
-    estimate = pair.estimate if pair.first == one else pair.estimate.negated()
+    pair, verdict = compared
+    estimate = pair.estimate if pair.first == row else pair.estimate.negated()
     assert estimate.value is not None
-    names = f"{group.rows[one].model} less {group.rows[other].model}"
-    at_once = " for all pairs at once" if group.comparisons and len(group.comparisons.pairs) > 1 else ""
-    bounds = f"too few images for an interval{at_once}"
+    names = f"{group.rows[row].model} less {group.rows[column].model}"
+    for_all = " for all pairs at once" if len(comparisons.pairs) > 1 else ""
+    bounds = f"too few images for an interval{for_all}"
     if estimate.low is not None and estimate.high is not None:
-        bounds = f"{signed(estimate.low)} to {signed(estimate.high)}{at_once}"
-    said = f"{names}: {signed(estimate.value)} ({bounds}, p {estimate.p:.2g})"
+        bounds = f"{signed(estimate.low)} to {signed(estimate.high)}{for_all}"
+    text = f"{names}: {signed(estimate.value)} ({bounds}, p {estimate.p:.2g})"
     if verdict == "unknown":
         counts = ((pair.seeds_needed, "seeds"), (pair.images_needed, "images"))
-        needs = [f"{count:,} {what}" for count, what in counts if count]
-        said += f"; {' or '.join(needs)} would probably tell" if needs else "; no number of seeds or images would tell"
-    return PairCell(LETTERS[verdict], verdict, said)
+        needed = [f"{count:,} {unit}" for count, unit in counts if count]
+        if needed:
+            text += f"; {' or '.join(needed)} would probably settle it"
+        else:
+            text += "; no number of seeds or images would settle it"
+    return PairCell(LETTERS[verdict], verdict, text)

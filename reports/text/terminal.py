@@ -15,7 +15,7 @@ from reports.tables.leaderboards import absent_levels, leaderboards, more_metric
 from reports.tables.printed import source
 from reports.tables.scene_facts import what_is_wrong
 from reports.tables.table import Line, Table
-from reports.tables.verdict import PAIRS_MEANING, Pairs, needs_longer_training, no_places, pair_table, verdict
+from reports.tables.verdict import PAIRS_MEANING, PairTable, needs_longer_training, no_ranks, pair_table, verdict
 from reports.text.grid import Grid, folded
 from results.costs import cost_legends
 from results.metrics import RANKING_METRIC, metric_info
@@ -41,7 +41,7 @@ def print_leaderboard(
     """Print a table a comparability group, placed by `metric`, then the runs without a result and why."""
     groups = leaderboard(store, metric, options, every_metric=False)
     failures = reading.failures(store)  # before anything is printed: reading may fail
-    joint, once, shown = no_places(groups), set[str](), set[str]()
+    joint, once, shown = no_ranks(groups), set[str](), set[str]()
     for sentence in joint:
         _say(sentence, console, "")
     for group in groups:
@@ -113,7 +113,7 @@ def _print_group(
     return {column.short for column in shown.columns}
 
 
-def print_pair_table(pairs: Pairs, console: Console) -> None:
+def print_pair_table(pairs: PairTable, console: Console) -> None:
     """Print who is better than whom, a letter a pair; columns are numbered as the rows are, digit below digit."""
     names = [f"{number:>2} {printable(name)}" for number, (name, _) in enumerate(pairs, start=1)]
     width = max(map(len, names)) + 1

@@ -8,7 +8,7 @@ from reports.tables.verdict import (
     as_given_note,
     headline,
     needs_longer_training,
-    no_places,
+    no_ranks,
     part_of_split_note,
     verdict,
 )
@@ -58,10 +58,10 @@ ALL = [placed("a", 1, 2), placed("b", 1, 2)]
         ),
         (
             [placed("a", 1, 1), placed("b", 2, 2), single("c"), LOW, FLOOR],
-            ["2 of 4 models besides blind", "1 has one seed, 1 is not above the floor"],
+            ["2 of 4 models", "1 has one seed, 1 is not significantly better than a baseline"],
         ),
         ([placed("a", 1, 1, learning={1: RISING}), placed("b", 2, 2)], ["1 of 2", "still learning"]),
-        ([standing("a", RankInterval(reason=ALONE))], ["No model has a place", "no two models"]),
+        ([standing("a", RankInterval(reason=ALONE))], ["No model has a rank", "no two models"]),
         ([standing("b", RankInterval(reason=NO_SCORES))], ["CIDEr-D"]),
     ],
 )
@@ -83,17 +83,17 @@ def test_the_first_line_counts_what_the_leader_is_better_than_and_what_is_not_kn
     )
     found = Comparisons("CIDEr-D", 300, (1, 2, 3), (0, 1, 2, 3), pairs, 0.05, "human", 30.0, 0.4)
     first, second, *_ = verdict(replace(group(*rows), comparisons=found))
-    assert first.startswith("Nothing beats a on ")
-    assert "d is worse, b is the same within 5.0 points (2 % of human), of c it is not known yet" in first
-    assert "Of 6 pairs 3 are told apart, 1 the same within 5.0 points" in second
-    assert "6 seeds would tell 1 of these with 80 % power" in second
+    assert first.startswith("a leads on ")
+    assert "better than d; the same as b within 5.0 points (2 % of human); too close to c to call" in first
+    assert "3 of 6 differences are significant, 1 equivalent within 5.0 points" in second
+    assert "6 seeds would settle 1 of the other 2 (80 % power)" in second
 
 
 def test_a_leader_that_an_unfinished_model_beats_is_no_winner() -> None:
     rows = [standing("ahead", RankInterval(reason="still learning")), placed("a", 2, 2)]
     pairs = (RowPair(0, 1, Estimate(0.5, 0.4, 0.6, 0.001), "better"),)
     found = Comparisons("CIDEr-D", 300, (1, 2, 3), (0, 1), pairs, 0.05, None, None, None)
-    assert "but ahead, which had not finished learning" in verdict(replace(group(*rows), comparisons=found))[0]
+    assert "worse than ahead, which had not finished learning" in verdict(replace(group(*rows), comparisons=found))[0]
 
 
 def test_floors_alone_have_no_verdict() -> None:
@@ -122,10 +122,10 @@ def test_a_training_of_few_updates_is_made_as_long_as_learning_takes() -> None:
 
 def test_models_without_a_place_are_counted_once_for_all_tables() -> None:
     several = [group(single("a"), single("b")), group(single("a", learning={1: RISING}))]
-    said = " ".join(no_places(several))
+    said = " ".join(no_ranks(several))
     assert "both have one seed, 1 was still learning" in said
     assert said.count("--seeds 3") == 1
-    assert no_places([*several, group(*ALL)]) == (), "then every table says its own"
+    assert no_ranks([*several, group(*ALL)]) == (), "then every table says its own"
 
 
 def of_files(**files: int) -> Group:
@@ -164,7 +164,7 @@ def test_levels_of_all_images_are_noted_beside_captions_of_a_part() -> None:
     levels = tuple(replace(row(name), role="reference", differs={"subset": None}) for name in ("human", "majority"))
     said = part_of_split_note(replace(table, references=levels))
     assert "20 of 40 images; human and majority are scored on all 40" in said
-    assert said in no_places([replace(table, references=levels)])
+    assert said in no_ranks([replace(table, references=levels)])
     assert part_of_split_note(table) == "", "nothing stands beside them"
     assert part_of_split_note(replace(table, split="other", references=levels)) == "", "which has all its captions"
     assert part_of_split_note(replace(of_files(ours=1), references=levels)) == ""

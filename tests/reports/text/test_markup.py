@@ -29,7 +29,7 @@ def test_markdown_has_a_table_a_group_with_notes_and_signature(shown: Contents) 
         "| human (human level, nrefs: 4, not ranked) |",
         "| human (human level) | 117.0 |",
         "| not above the floor <sup>",
-        "Nothing beats expansionnet_v2 on scenes test",
+        "expansionnet_v2 leads on scenes test",
         "beam: 1.",
         "</sup> METEOR took longer than 300 s",
         "`CIDEr-D|split:test|data:scenes#1f3a09bc|nrefs:5|",
