@@ -1,4 +1,4 @@
-"""What `--on ray` takes beyond `--jobs 2` for the same runs on one machine, less the start of Ray itself.
+"""What `--executor ray` takes beyond `--jobs 2` for the same runs on one machine, less the start of Ray itself.
 
     pytest benchmarks/test_ray_overhead.py -n 0 -s
 
@@ -42,7 +42,7 @@ def cluster(tmp_path: Path) -> Iterator[str]:
 def test_overhead_of_ray(cluster: str, tmp_path: Path) -> None:
     data = prepare_scenes(tmp_path / "data", ScenesConfig(train=200, val=16, test=24, nocaps_per_domain=2))
     settings = TINY | {"schedule.stages.0.epochs": EPOCHS, "schedule.stages.0.validate_every": 5}
-    ways: dict[str, list[object]] = {"--jobs 2": ["--jobs", 2], "--on ray": ["--on", f"ray:{cluster}"]}
+    ways: dict[str, list[object]] = {"--jobs 2": ["--jobs", 2], "--executor ray": ["--executor", f"ray:{cluster}"]}
     took: dict[str, list[float]] = {way: [] for way in ways}
     for turn in range(ROUNDS):
         for way, words in ways.items():
@@ -53,7 +53,7 @@ def test_overhead_of_ray(cluster: str, tmp_path: Path) -> None:
             took[way].append(time.monotonic() - started)
             assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     joining = _joining(cluster)
-    here, there = min(took["--jobs 2"]), min(took["--on ray"])
+    here, there = min(took["--jobs 2"]), min(took["--executor ray"])
     shown = {way: [f"{seconds:.1f}" for seconds in each] for way, each in took.items()}
     print(f"\n{shown} s, joining the cluster {joining:.1f} s: {(there - joining) / here:.2f} of --jobs 2")
     assert there - joining <= LIMIT * here

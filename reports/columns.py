@@ -26,7 +26,7 @@ from results.metrics import (
 from results.records import Quantity
 from results.runs.leaderboard import Group, Row
 from results.runs.spreads import Spread
-from results.runs.standings import ALONE, NOT_ABOVE, STILL_LEARNING, FloorTest, RankInterval
+from results.runs.standings import ALONE, NOT_ABOVE, STILL_LEARNING, BaselineTest, RankInterval
 from results.statistics.architecture import AS_GIVEN, NEEDS_SEEDS, OVER_IMAGES
 
 PLACE, INTERVAL, PUBLISHED = "place", "interval", "published"
@@ -279,8 +279,8 @@ def rank_cell(rank: RankInterval | None) -> Cell:
     """A place as "1–3"; where there is none, why in a few words, with a note."""
     if rank is None:
         return Cell("")
-    if rank.is_floor:
-        return Cell("floor", reason="what other rows have to be significantly above")
+    if rank.is_baseline:
+        return Cell("baseline", reason="what other rows have to be significantly above")
     if rank.not_above:
         return noted(NOT_ABOVE, f"{NOT_ABOVE}: {_not_above(rank.not_above)}")
     if rank.best is None or rank.worst is None:
@@ -289,7 +289,7 @@ def rank_cell(rank: RankInterval | None) -> Cell:
             return Cell("", reason=reason)
         with_option = {
             NEEDS_SEEDS: f"{NEEDS_SEEDS} (--seeds 3)",
-            STILL_LEARNING: f"{STILL_LEARNING} (--place-unfinished places it)",
+            STILL_LEARNING: f"{STILL_LEARNING} (--rank-unconverged places it)",
         }
         return noted(reason.partition(":")[0], with_option.get(reason, reason))
     p = rank.p_against_best
@@ -298,13 +298,13 @@ def rank_cell(rank: RankInterval | None) -> Cell:
     return Cell(text, rank.best + rank.worst / 1000, reason=reason, ranks=(rank.best, rank.worst))
 
 
-def _not_above(tests: Sequence[FloorTest]) -> str:
-    """How far a row is from floors that it is not above, as "not significantly better than majority (p = 0.4)"."""
+def _not_above(tests: Sequence[BaselineTest]) -> str:
+    """How far a row is from baselines that it is not above, as "not significantly better than majority (p = 0.4)"."""
     by_verdict: dict[str, list[str]] = {}
     for test in tests:
         verdict = "significantly worse than" if test.estimate.is_significant else "not significantly better than"
-        by_verdict.setdefault(verdict, []).append(f"{test.floor} (p = {test.estimate.p:.2g})")
-    return ", ".join(f"{verdict} {' and '.join(floors)}" for verdict, floors in by_verdict.items())
+        by_verdict.setdefault(verdict, []).append(f"{test.baseline} (p = {test.estimate.p:.2g})")
+    return ", ".join(f"{verdict} {' and '.join(baselines)}" for verdict, baselines in by_verdict.items())
 
 
 def cost_cell(row: Row, name: str) -> Cell:

@@ -122,9 +122,10 @@ class Results:
         - dataset, split, track, model, role (category)
         - differs (string): what sets the row apart from others of its model, for references from the group's signature
         - seeds (string): separated by spaces
-        - place_best, place_worst (Int64): the ranks on `metric` that the differences between rows allow, over seeds and
-          images; missing for references, and where no_place has a reason
-        - no_place (string): one seed, still learning (unless `options` ranks it), a floor or not above the floors
+        - rank_low, rank_high (Int64): the ranks on `metric` that the differences between rows allow, over seeds and
+          images; missing for references, and where unranked_reason has a reason
+        - unranked_reason (string): one seed, still learning (unless `options` ranks it), a baseline, or not above a
+          baseline
         - interval_over (string): what the interval of `metric` is over: the images alone with one seed
         - still_learning (boolean): whether validation was rising at the end, on average of seeds; missing for rows
           that were not trained
@@ -133,7 +134,7 @@ class Results:
         - METRIC_low_percent, METRIC_high_percent (float64): 95 % interval of the mean, see interval_over
         - METRIC_seeds (int64): number of seeds that have the score
         - METRIC_held_out_percent (float64): score against all references but one, as `scores` has it, mean over seeds
-        - not_above (string): the floors that the row is not significantly above, separated by spaces
+        - not_above (string): the baselines that the row is not significantly above, separated by spaces
         - p_against_best, p_against_above (float64): Holm-adjusted p-value over seeds and images on `metric`, against
           the best placed row of the group and the one above it; NaN for the best
         - CIDEr-D_published_percent (float64): as a paper prints it, under the conditions nearest to the row's
@@ -365,8 +366,8 @@ _FIRST = {
     "group": "int64",
     **dict.fromkeys(("dataset", "split", "track", "model", "role"), "category"),
     **dict.fromkeys(("differs", "seeds"), "string"),
-    **dict.fromkeys(("place_best", "place_worst"), "Int64"),
-    **dict.fromkeys(("no_place", "interval_over"), "string"),
+    **dict.fromkeys(("rank_low", "rank_high"), "Int64"),
+    **dict.fromkeys(("unranked_reason", "interval_over"), "string"),
     "still_learning": "boolean",
 }
 _OF_METRIC = {"mean": "percent", "sd": "sd_percent", "low": "low_percent", "high": "high_percent", "n": "seeds"}
@@ -436,12 +437,12 @@ def _rank(row: Row, group: Group, run: Run) -> dict[str, Any]:
     told, match = told_by_card(run.config), found if row.role == "model" else None
     rank, spread = row.ranks.get(group.metric), row.scores.get(group.metric)
     return {
-        "place_best": rank and rank.best,
-        "place_worst": rank and rank.worst,
-        "no_place": rank and rank.reason,
+        "rank_low": rank and rank.best,
+        "rank_high": rank and rank.worst,
+        "unranked_reason": rank and rank.reason,
         "interval_over": spread and spread.over,
         "still_learning": row.still_learning if row.learning else None,
-        "not_above": " ".join(test.floor for test in rank.not_above) or None if rank else None,
+        "not_above": " ".join(test.baseline for test in rank.not_above) or None if rank else None,
         "p_against_best": rank and rank.p_against_best,
         "p_against_above": rank and rank.p_against_above,
         f"{RANKING_METRIC}_published_percent": match.score.value if match and told is None else told,

@@ -164,7 +164,7 @@ def leaderboard(
     rename: RenameOption = None,
     metric: options.RankingMetricOption = "CIDEr-D",
     margin: options.MarginOption = None,
-    place_unfinished: options.PlaceUnfinishedOption = False,
+    rank_unconverged: options.RankUnconvergedOption = False,
     same_machine: options.SameMachineOption = False,
     out: Annotated[
         Path | None,
@@ -188,7 +188,7 @@ def leaderboard(
     from results.runs.standings import RankingOptions
 
     check_out(out, force=force, inputs=[Workspace(workspace, db).database])
-    ranking = RankingOptions(margin, place_unfinished, same_machine)
+    ranking = RankingOptions(margin, rank_unconverged, same_machine)
     names = None if metrics is None else split_patterns(metrics)
     renamed = _renamed(rename)
     with open_results(workspace, db) as store, doing("Reading the results"):
@@ -262,7 +262,7 @@ def figures(
     ] = 3.3,
     metric: options.RankingMetricOption = "CIDEr-D",
     margin: options.MarginOption = None,
-    place_unfinished: options.PlaceUnfinishedOption = False,
+    rank_unconverged: options.RankUnconvergedOption = False,
     same_machine: options.SameMachineOption = False,
 ) -> None:
     """Write the figures of a table: scores with intervals, trade-offs, learning curves, and which pairs differ.
@@ -276,7 +276,7 @@ def figures(
     folder = OutputFolder(out, force=force)
     renamed = _renamed(rename)
     with open_results(workspace, db) as store, doing("Drawing the figures"):
-        ranking = RankingOptions(margin, place_unfinished, same_machine)
+        ranking = RankingOptions(margin, rank_unconverged, same_machine)
         contents, tables = _chosen_tables(store, metric, ranking, models, split, table)
         if len(tables) > 1:
             raise BenchError("--table all: figures are of one table", f"name one: --table {tables[0].number}")

@@ -181,8 +181,8 @@ LanguageOption = Annotated[
         show_default="en, or the tokenizer's",
     ),
 ]
-PlaceUnfinishedOption = Annotated[
-    bool, typer.Option("--place-unfinished", help="Give places to models that were still learning, too.")
+RankUnconvergedOption = Annotated[
+    bool, typer.Option("--rank-unconverged", help="Give places to models that were still learning, too.")
 ]
 MarginOption = Annotated[
     float | None,
@@ -394,7 +394,7 @@ JobsOption = Annotated[
 WhereOption = Annotated[
     str,
     typer.Option(
-        "--on",
+        "--executor",
         metavar="WHERE",
         help="This machine, or a cluster: here, ray, ray:HOST:PORT or slurm.",
         rich_help_panel=_WHERE,

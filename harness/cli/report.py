@@ -44,7 +44,7 @@ def report(
     force: ForceOption = False,
     metric: options.RankingMetricOption = "CIDEr-D",
     margin: options.MarginOption = None,
-    place_unfinished: options.PlaceUnfinishedOption = False,
+    rank_unconverged: options.RankUnconvergedOption = False,
     same_machine: options.SameMachineOption = False,
     terminal: Annotated[bool, typer.Option("--terminal", help="Print the leaderboard here; write nothing.")] = False,
     show: Annotated[bool, typer.Option("--open", help="Open the report in the browser.")] = False,
@@ -68,7 +68,7 @@ def report(
         raise BenchError("--force is for --single-file and --zip: a report's folder is replaced anyway", "leave it out")
     if terminal and images is not None:
         raise BenchError("--terminal shows no pictures of --images", "leave one of the two out")
-    ranking = RankingOptions(margin, place_unfinished, same_machine)
+    ranking = RankingOptions(margin, rank_unconverged, same_machine)
     is_one_file = as_file or as_zip
     folder = out or Workspace(workspace).report
     file = out or folder.with_suffix(".zip" if as_zip else ".html")

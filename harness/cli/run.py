@@ -44,7 +44,7 @@ bench run --models all
 bench run --models 'expansionnet*,blind' --seeds 3
 bench run --models transformer_base --data flickr8k/ --preset small \
     --backbone mobilenetv2_100 --backbone-weights mobilenetv2.safetensors
-bench run --models all --seeds 5 --on ray:head:6379 --gpus-per-run 0.5
+bench run --models all --seeds 5 --executor ray:head:6379 --gpus-per-run 0.5
 """
 
 
@@ -218,7 +218,7 @@ def make_benchmark(experiment: Experiment, *, by_size: bool = False, tuning: boo
     processes = process_count(execution.devices)
     if execution.executor != HERE and is_launched():
         raise BenchError(
-            f"--on {execution.executor}, but this is one of {processes} processes that were started together",
+            f"--executor {execution.executor}, but this is one of {processes} processes that were started together",
             "start one process, with --devices where several devices are to train each model",
         )
     per_run = {

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 EXAMPLES = """
 bench tune --models updown,transformer_base --trials 12
 bench tune --models all --trials 12 --jobs 2 --export tuned.yaml
-bench tune --models all --trials 24 --on ray:head:6379 --gpus-per-run 0.5
+bench tune --models all --trials 24 --executor ray:head:6379 --gpus-per-run 0.5
 bench run --models updown,transformer_base --seeds 3 --tuned workspace
 """
 
@@ -39,7 +39,7 @@ def tune(
     file: options.ExperimentArgument = None,
     models: options.ModelsOption = "all",
     on: Annotated[
-        str, typer.Option("--on", metavar="WHERE", help="Where trials are trained: here or ray[:HOST:PORT].")
+        str, typer.Option("--executor", metavar="WHERE", help="Where trials are trained: here or ray[:HOST:PORT].")
     ] = HERE,
     trials: Annotated[int, typer.Option(min=1, help="Trainings of each model, the untuned one included.")] = 12,
     plugin: options.PluginOption = None,
@@ -83,8 +83,8 @@ def tune(
 ) -> None:
     """Search learning rate, dropout scale, warm-up and clipping for every model, alike and with the same budget.
 
-    The same command continues where it stopped. --jobs tunes several models at once, each by one process, --on ray
-    on a Ray cluster; typed in several terminals, the processes share the models.
+    The same command continues where it stopped. --jobs tunes several models at once, each by one process, --executor
+    ray on a Ray cluster; typed in several terminals, the processes share the models.
     """
     from harness.utils.progress import Reporter
 

@@ -98,33 +98,36 @@ class Executor(Protocol):
 
 
 def check_executor(on: str, resources: dict[str, float | None], devices: int = 1, *, tuning: bool = False) -> None:
-    """BenchError where an `--on` is unknown, or does not take what was given, by option; imports nothing heavy."""
+    """BenchError where an `--executor` is unknown, or does not take the options given; imports nothing heavy."""
     name, _, address = on.partition(":")
     if name not in {HERE, "ray", "slurm"} or (address and name != "ray") or on.endswith(":"):
-        raise BenchError(f"--on {shortened(on)!r} is unknown", "choose here, ray, ray:HOST:PORT or slurm")
+        raise BenchError(f"--executor {shortened(on)!r} is unknown", "choose here, ray, ray:HOST:PORT or slurm")
     if address.startswith("ray://"):
         raise BenchError(
-            f"--on {shortened(on)}: this is an address of Ray's client, whose driver is outside of the cluster",
-            "run the command on a node of the cluster: --on ray:HOST:6379, or ray job submit -- bench run --on ray",
+            f"--executor {shortened(on)}: this is an address of Ray's client, whose driver is outside of the cluster",
+            "run the command on a node of the cluster: --executor ray:HOST:6379, "
+            "or ray job submit -- bench run --executor ray",
         )
     given = [option for option, value in resources.items() if value is not None]
     if name == HERE and given:
-        raise BenchError(f"{given[0]} is for runs on a cluster", "add --on ray or --on slurm, or leave it out")
+        raise BenchError(
+            f"{given[0]} is for runs on a cluster", "add --executor ray or --executor slurm, or leave it out"
+        )
     if name == "slurm" and tuning:
         raise BenchError(
-            "--on slurm is for bench run", "tune here, with --jobs, or on a Ray cluster: --on ray:HOST:PORT"
+            "--executor slurm is for bench run", "tune here, with --jobs, or on a Ray cluster: --executor ray:HOST:PORT"
         )
     if name == "slurm" and devices > 1:
         raise BenchError(
-            f"--on slurm and --devices {devices} contradict each other: each job has one process",
+            f"--executor slurm and --devices {devices} contradict each other: each job has one process",
             "leave out one of the two; docs/cluster.md has a script of jobs with several devices",
         )
     if name == "ray" and "--hours-per-run" in given:
-        raise BenchError("--hours-per-run is for Slurm; Ray limits no time", "leave it out, or write --on slurm")
+        raise BenchError("--hours-per-run is for Slurm; Ray limits no time", "leave it out, or write --executor slurm")
 
 
 def choose_executor(on: str, resources: Resources, jobs: int, *, rerun: bool = False) -> Executor:
-    """The executor of a checked `--on`.
+    """The executor of a checked `--executor`.
 
     Args:
         jobs: limits calls at a time, 0 is as many as there is room for.
@@ -172,7 +175,7 @@ def spread_over(executor: Executor, device: torch.device, memory: int) -> Spread
             except CallError as error:
                 raise BenchError(
                     f"features, part {part + 1} cannot be extracted: {error}",
-                    "the same command goes on with the parts that are left; --on here extracts in one process",
+                    "the same command goes on with the parts that are left; --executor here extracts in one process",
                 ) from error
 
     return spread

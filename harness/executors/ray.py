@@ -33,7 +33,7 @@ ANSWER_S = 10.0
 T = TypeVar("T")
 RETRIES = 3
 _FORWARDED = ("AWS_", "BENCH_", "GOOGLE_", "HF_", "MLFLOW_", "OMP_", "PG", "WANDB_", "XDG_CACHE_HOME")
-_START = "start one with `ray start --head` and write --on ray:HOST:6379; --on ray alone may use this machine"
+_START = "start one with `ray start --head` and write --executor ray:HOST:6379; without an address it may be here"
 
 
 class RayExecutor(Executor):
@@ -60,17 +60,17 @@ class RayExecutor(Executor):
     def check(self, workspace: Workspace) -> None:
         """Join the cluster; BenchError where there is none, or its hosts cannot share the results."""
         if find_spec("ray") is None:
-            raise BenchError("--on ray needs Ray, which is not installed", install_extra("ray"))
+            raise BenchError("--executor ray needs Ray, which is not installed", install_extra("ray"))
         self._ray = _join(self._address)
         hosts = {node["NodeManagerAddress"] for node in self._nodes()}
         if len(hosts) > 1:
-            refuse_sqlite(f"--on ray has {len(hosts)} hosts", workspace)
+            refuse_sqlite(f"--executor ray has {len(hosts)} hosts", workspace)
 
     def slots(self, items: int, device: torch.device, devices: int, memory: Callable[[], int]) -> int:
         """How often the resources of an item fit into the nodes, each on one node with all of its devices."""
         if device.index is not None:
             raise BenchError(
-                f"--on ray and --device {device} contradict each other: Ray chooses the GPU of each run",
+                f"--executor ray and --device {device} contradict each other: Ray chooses the GPU of each run",
                 f"write --device {device.type}",
             )
         gpus = self._resources.gpus
@@ -205,7 +205,7 @@ def _join(address: str | None) -> Any:
     try:
         ray.init(address, include_dashboard=False, log_to_driver=False, logging_level="ERROR", namespace="captionbench")
     except (ConnectionError, RuntimeError, TimeoutError, ValueError) as error:
-        raise BenchError(f"--on ray: the cluster cannot be joined: {first_line(error)}", _START) from error
+        raise BenchError(f"--executor ray: the cluster cannot be joined: {first_line(error)}", _START) from error
     return ray
 
 
@@ -218,5 +218,5 @@ def _check_address(address: str) -> None:
         socket.create_connection((host, int(port)), timeout=ANSWER_S).close()
     except (OSError, OverflowError, ValueError) as error:
         raise BenchError(
-            f"--on ray: no cluster answers at {shortened(address)}: {first_line(error)}", _START
+            f"--executor ray: no cluster answers at {shortened(address)}: {first_line(error)}", _START
         ) from error

@@ -60,22 +60,22 @@ class SlurmExecutor(Executor):
         """Look for submitit, sbatch and a workspace that jobs on other nodes see; BenchError where one is missing."""
         self._folder = workspace.root.absolute() / "slurm"
         if find_spec("submitit") is None:
-            raise BenchError("--on slurm needs submitit, which is not installed", install_extra("slurm"))
+            raise BenchError("--executor slurm needs submitit, which is not installed", install_extra("slurm"))
         if self._cluster not in {"slurm", "local"}:
             raise BenchError(f"{CLUSTER}={self._cluster} is unknown", f"unset it, or write {CLUSTER}=local")
         if self._cluster == "local":
             return
         if shutil.which("sbatch") is None:
             raise BenchError(
-                "--on slurm needs sbatch, which is not on this machine",
+                "--executor slurm needs sbatch, which is not on this machine",
                 f"run the command on a login node of the cluster; {CLUSTER}=local rehearses it here",
             )
         if not is_shared(workspace.root) and os.environ.get(SHARED) != "1":
             raise BenchError(
-                f"--on slurm: the workspace {workspace.root} is on a disk of this machine alone",
+                f"--executor slurm: the workspace {workspace.root} is on a disk of this machine alone",
                 f"choose a folder that all nodes share, with --workspace; if this is one, write {SHARED}=1",
             )
-        refuse_sqlite("--on slurm has several hosts", workspace)
+        refuse_sqlite("--executor slurm has several hosts", workspace)
 
     def slots(self, items: int, device: torch.device, devices: int, memory: Callable[[], int]) -> int:  # noqa: ARG002
         """All items are submitted, and Slurm starts as many as there is room for; BenchError for fractions of a GPU."""
@@ -89,7 +89,7 @@ class SlurmExecutor(Executor):
             if amount != int(amount):
                 raise BenchError(
                     f"{option} {amount:g}: Slurm gives whole ones",
-                    f"write {option} {math.ceil(amount)}; --on ray gives fractions",
+                    f"write {option} {math.ceil(amount)}; --executor ray gives fractions",
                 )
         given, slots = self._resources.memory_gb, min(max(items, 1), self._jobs or max(items, 1))
         self.parameters = {

@@ -59,8 +59,8 @@ def draw_figures(contents: Contents, group: Group, renamed: Mapping[str, str], w
     figures = Figures()
     names = _names([*group.rows, *group.references], renamed)
     looks = marks(row.model for row in group.rows)
-    if floors := [names[row.keys] for row in group.rows if row not in group.models]:
-        figures.remarks.append(f"{', '.join(floors)}: a floor, in the leaderboard's figure alone")
+    if baselines := [names[row.keys] for row in group.rows if row not in group.models]:
+        figures.remarks.append(f"{', '.join(baselines)}: a baseline, in the leaderboard's figure alone")
     with matplotlib.rc_context(SETTINGS):
         _draw_leaderboard(figures, group, names, width)
         for axis in axes_of(group):

@@ -27,7 +27,7 @@ _BLIND = "blind"
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """The common scale of a table's scores, with `ticks`, a path, of the floors and levels that `meaning` names."""
+    """The common scale of a table's scores, with `ticks`, a path, of the baselines and levels that `meaning` names."""
 
     least: float
     most: float
@@ -94,7 +94,7 @@ def facets(board: Board) -> dict[str, list[str]]:
 
 
 def scale(board: Board) -> Scale | None:
-    """Of the scores that rank a board's models, floors left out; None where no row has an interval to draw."""
+    """Of the scores that rank a board's models, baselines left out; None where no row has an interval to draw."""
     lines, index = board.table.all_lines, board.table.index(board.metric)
     assert index is not None
     models = [line.cells[index] for line in board.table.lines if not line.tag]

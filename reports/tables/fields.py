@@ -37,8 +37,8 @@ FIELDS = {
 }
 
 ROLES = {
-    "blind": ("floor", "A trained model that sees no image: what language alone is worth here."),
-    "majority": ("floor", "One training caption, the one that scores best, for every image; needs no training."),
+    "blind": ("baseline", "A trained model that sees no image: what language alone is worth here."),
+    "majority": ("baseline", "One training caption, the one that scores best, for every image; needs no training."),
     "human": (
         "human level",
         "Each reference of an image in turn, scored against the others, and the mean: it has one reference fewer. "

@@ -148,8 +148,8 @@ def more_metrics(groups: Sequence[Group], facets: Facets) -> Titled | None:
 
 
 def absent_levels(group: Group) -> str:
-    """What to type where a leaderboard does not show yet between which floor and which level its rows lie, or ""."""
-    levels = {"majority": "the floor", "human": "the human level"}
+    """What to type where a leaderboard does not show yet between which baseline and which level its rows lie, or ""."""
+    levels = {"majority": "the baseline", "human": "the human level"}
     if _references_per_image(group.signature.get("nrefs", ""), group.split) == "1":
         del levels["human"]  # who would be scored against nobody
     if group.track == SYSTEMS:  # perhaps of references alone, without captions to choose from

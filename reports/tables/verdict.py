@@ -104,7 +104,7 @@ def _baselines_above_all(models: Sequence[Row], group: Group) -> list[Row]:
     names: list[set[str]] = []
     for row in models:
         rank = row.ranks.get(group.metric)
-        names.append({test.floor for test in rank.not_above} if rank is not None else set())
+        names.append({test.baseline for test in rank.not_above} if rank is not None else set())
     common = set.intersection(*names)
     return [row for row in (*group.references, *group.rows) if row.model in common]
 

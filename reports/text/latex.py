@@ -214,7 +214,7 @@ def _caption(
     for entry in models:
         rank = entry.row.ranks.get(group.metric)
         if not entry.is_ranked and rank is not None:
-            reason = "a floor" if rank.is_floor else (rank.reason or "not above the floor").partition(":")[0]
+            reason = "a baseline" if rank.is_baseline else (rank.reason or "not above a baseline").partition(":")[0]
             without.setdefault(reason, []).append(display_name(entry.row.model, renamed))
     if without:
         reasons = "; ".join(f"{listed(names)} ({reason})" for reason, names in without.items())

@@ -135,20 +135,20 @@ def _rank_content(rank: RankInterval, metric: str, group: Group) -> dict[str, An
         "reason": rank.reason,
         "against_best": rank.p_against_best,
         "against_above": rank.p_against_above,
-        "floors": [
+        "baselines": [
             {
-                "floor": test.floor,
+                "baseline": test.baseline,
                 "difference": test.estimate.value,
                 "p": test.estimate.p,
                 "significant": test.estimate.is_significant,
             }
-            for test in rank.floors
+            for test in rank.baselines
         ],
-        "is_floor": rank.is_floor,
+        "is_baseline": rank.is_baseline,
     }
-    if metric != group.metric:  # a row's floors are those of the metric that ranks it
-        content["floors"] = None
-        content["floors_reason"] = f"rows are tested against floors on {group.metric} alone"
+    if metric != group.metric:  # a row's baselines are those of the metric that ranks it
+        content["baselines"] = None
+        content["baselines_reason"] = f"rows are tested against baselines on {group.metric} alone"
     return content
 
 
@@ -176,5 +176,5 @@ def _comparisons_content(comparisons: Comparisons) -> dict[str, Any]:
         "margin_of": comparisons.margin_of,
         "lent": comparisons.prior_df,
         "deviate_alike": comparisons.bartlett_p,
-        "floor_tests": comparisons.floor_tests,
+        "baseline_tests": comparisons.baseline_tests,
     }

@@ -213,7 +213,7 @@ def _conditions(group: Group) -> str:
 
 
 def _levels(table: Table, metric: str) -> str:
-    """References and floors with their scores, on one line."""
+    """References and baselines with their scores, on one line."""
     index = table.index(metric)
     if index is None:
         return ""

@@ -50,10 +50,10 @@ def print_leaderboard(
         console.print("No run has finished yet.")
     if compared := [(group, group.comparisons) for group in groups if group.comparisons is not None]:
         console.print()
-        floors = any(comparisons.floor_tests for _, comparisons in compared)
+        baselines = any(comparisons.baseline_tests for _, comparisons in compared)
         kinds = {group.is_as_given: comparisons for group, comparisons in reversed(compared)}
         for as_given, comparisons in sorted(kinds.items()):
-            legend = _legend(comparisons, floors, shown, as_given=as_given)
+            legend = _legend(comparisons, baselines, shown, as_given=as_given)
             if len(kinds) > 1:
                 legend = f"{'Captions as given' if as_given else 'Several seeds or files'}. {legend}"
             _say(legend, console)
@@ -99,8 +99,8 @@ def _print_group(
         print_pair_table(pairs, console)
     shown, hidden = _fitted(table, group.metric, console)
     print_table(shown, console, group.metric)
-    room = f"No room here for {', '.join(hidden)}; bench report shows every column." if hidden else ""
-    _say_once((room, absent_levels(group)), once, console)
+    columns = f"Hidden columns (narrow terminal): {', '.join(hidden)}; bench report shows all." if hidden else ""
+    _say_once((columns, absent_levels(group)), once, console)
     if group.separating:
         _say(f"Not comparable with this split's other tables; here {separated_by(group)}", console, "yellow")
     budgets = budget_table(group, groups, {})
@@ -195,15 +195,15 @@ def _name_width(table: Table) -> int:
     return max(14, *(len(part) for name in names for part in name.split("\n")))
 
 
-def _legend(comparisons: Comparisons, floors: bool, shown: Collection[str], *, as_given: bool) -> str:
-    without = "A row that is not significantly above every floor has no place. " if floors else ""
-    place = f"Rank: the ranks that the differences in {comparisons.metric} between all rows allow, "
+def _legend(comparisons: Comparisons, baselines: bool, shown: Collection[str], *, as_given: bool) -> str:
+    unranked = "A model that is not significantly better than every baseline has no rank. " if baselines else ""
+    rank = f"Rank: the ranks that the differences in {comparisons.metric} between all rows allow, "
     if as_given:
         test = "between these captions: paired sign-flip tests over images."
-        return f"{place}{test} {without}95 %: interval over images, unless a note says otherwise."
+        return f"{rank}{test} {unranked}95 %: interval over images, unless a note says otherwise."
     text = (
-        f"{place}over seeds and images, after these updates; of 100 simulated tables of equal models 1 to 9 falsely "
-        f"tell two apart. {without}95 %: interval of the mean over seeds and images. ±: standard deviation over seeds."
+        f"{rank}over seeds and images, after these updates. False-alarm rate: 1-9 % of simulated tables of equal "
+        f"models. {unranked}95 %: interval of the mean over seeds and images. ±: standard deviation over seeds."
     )
     costs = [f"{heading}: {legend}." for heading, legend in cost_legends().items() if heading in shown]
     return " ".join((text, *costs))

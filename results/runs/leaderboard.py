@@ -28,9 +28,9 @@ from results.runs.standings import (
     Gain,
     RankingOptions,
     RankInterval,
+    baseline_rows,
     comparisons_of,
     contenders_of,
-    floor_rows,
     margin_of,
     rank_on,
     shared_seeds,
@@ -144,9 +144,9 @@ class Group:
 
     @property
     def models(self) -> list[Row]:
-        """Its rows without the floors."""
+        """Its rows without the baselines."""
         ranks = [(row, row.ranks.get(self.metric)) for row in self.rows]
-        return [row for row, rank in ranks if rank is None or not rank.is_floor]
+        return [row for row, rank in ranks if rank is None or not rank.is_baseline]
 
     def is_ranked(self, row: Row) -> bool:
         """Whether a row has a rank on the group's metric."""
@@ -327,13 +327,13 @@ def _group(
     references = _newest(all_references.get((first.fingerprint, split), ()), first.table_conditions)
     reference_rows = _sorted_rows(references, split, context.metric)
     other_rows = rows_of(run for run in of_split[first.fingerprint, split] if run.comparable != first.comparable)
-    floors = floor_rows(rows, rows_of(references), other_rows)
+    baselines = baseline_rows(rows, rows_of(references), other_rows)
 
     means = [_mean(runs, split, context.metric) for runs in rows]
     human = next((_mean(runs, split, context.metric) for runs in reference_rows if runs[0].model == "human"), None)
     margin = margin_of(context.options, human, means)
     gains = [_gain(runs, split, margin[0], context) for runs in rows]
-    table = _Table(rows, reference_rows, floors, split, margin, {index for index, gain in enumerate(gains) if gain})
+    table = _Table(rows, reference_rows, baselines, split, margin, {index for index, gain in enumerate(gains) if gain})
     tests = _test_table(table, context)
 
     other_hardware = rows_on_other_hardware(rows)
@@ -368,14 +368,14 @@ def _group_of_references(runs: Sequence[Run], split: str, context: _Context) -> 
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """The rows of a group and its references, each best first, and the floors that the rows are tested against.
+    """The rows of a group and its references, each best first, and the baselines that the rows are tested against.
 
     `trained_longer` are the indices of rows that were trained longer under a larger budget too.
     """
 
     rows: list[list[Run]]
     references: list[list[Run]]
-    floors: Sequence[Sequence[Run]]
+    baselines: Sequence[Sequence[Run]]
     split: str
     margin: tuple[float, str | None]
     trained_longer: set[int]
@@ -407,7 +407,7 @@ def _test_table(table: _Table, context: _Context) -> _Tests:
 def _test_metric(table: _Table, tests: _Tests, metric: str, context: _Context) -> None:
     """Read the scores of all images on a metric, and add what they say to the tests."""
     all_rows = [*table.rows, *table.references]
-    read_rows = [*all_rows, *table.floors] if metric == context.metric else all_rows
+    read_rows = [*all_rows, *table.baselines] if metric == context.metric else all_rows
     image_scores = context.image_scores(chain.from_iterable(read_rows), table.split, metric)
     for runs, scores in zip(all_rows, tests.scores, strict=True):
         if metric in scores and scores[metric].n > 1:
@@ -418,7 +418,7 @@ def _test_metric(table: _Table, tests: _Tests, metric: str, context: _Context) -
         compared_runs = [[run for run in runs if run.seed in seeds] or runs for runs in table.rows]
         tests.contenders = contenders_of(
             table.rows,
-            table.floors,
+            table.baselines,
             image_scores,
             context.options,
             rows_on_other_hardware(compared_runs),

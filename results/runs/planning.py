@@ -11,7 +11,7 @@ from results.metrics import RANKING_METRIC
 from results.runs.leaderboard import rows_of
 from results.runs.reading import finished, image_scores
 from results.runs.spreads import machine_of
-from results.runs.standings import FLOORS
+from results.runs.standings import BASELINES
 from results.statistics.architecture import missing, summary
 from results.statistics.score_matrix import ScoreMatrix
 from results.store.store import Store
@@ -39,9 +39,9 @@ class StoredVariances:
 def stored_variances(store: Store, dataset: str, split: str) -> StoredVariances | None:
     """The variances of the comparable runs that know most of seeds, the newest of equals; None where no model has two.
 
-    The data set is named or given by its fingerprint. Floors are left out: they are no candidates.
+    The data set is named or given by its fingerprint. Baselines are left out: they are no candidates.
     """
-    models = (run for run in finished(store, dataset) if run.role == "model" and run.model not in FLOORS)
+    models = (run for run in finished(store, dataset) if run.role == "model" and run.model not in BASELINES)
     runs = [run for run in models if split in run.scores.splits]
     with store.reading() as connection:
         ciders = image_scores(connection, runs, split, RANKING_METRIC)

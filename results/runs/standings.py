@@ -1,4 +1,4 @@
-"""The ranks of a leaderboard's rows: the floors first, then all pairs of rows over seeds and images, by metric."""
+"""The ranks of a leaderboard's rows: the baselines first, then all pairs of rows over seeds and images, by metric."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -22,9 +22,9 @@ from results.statistics.learning import LEAST, mean_learning
 from results.statistics.score_matrix import Mask, ScoreMatrix
 from results.statistics.significance import Array, holm, image_means, sign_flip_columns
 
-FLOORS: Final = ("majority", "retrieval", "blind")
+BASELINES: Final = ("majority", "retrieval", "blind")
 _SEES_PIXELS: Final = "pixels["
-NOT_ABOVE: Final = "not above the floor"
+NOT_ABOVE: Final = "not above a baseline"
 STILL_LEARNING: Final = "still learning: validation was rising when the training ended"
 NEAR_ZERO: Final = "the learning rate was near zero for the end of its training: it may not have finished learning"
 AT_CHANCE: Final = "at the level of chance: no validation was above one point of CIDEr-D"
@@ -49,7 +49,7 @@ Verdict = Literal["better", "worse", "same", "unknown"]
 
 @dataclass(frozen=True, slots=True)
 class RankingOptions:
-    """How rows are ranked: what `--margin`, in points, `--place-unfinished` and `--same-machine` ask for."""
+    """How rows are ranked: what `--margin`, in points, `--rank-unconverged` and `--same-machine` ask for."""
 
     margin: float | None = None
     rank_unconverged: bool = False
@@ -71,13 +71,13 @@ class Gain:
 
 
 @dataclass(frozen=True, slots=True)
-class FloorTest:
-    """The mean of a row less that of a floor, over seeds and images; one seed on either side is taken as it is.
+class BaselineTest:
+    """The mean of a row less that of a baseline, over seeds and images; one seed on either side is taken as it is.
 
-    The p of the `estimate` is corrected (Holm) for all rows and floors of the group.
+    The p of the `estimate` is corrected (Holm) for all rows and baselines of the group.
     """
 
-    floor: str
+    baseline: str
     estimate: Estimate
 
     @property
@@ -90,9 +90,9 @@ class FloorTest:
 class RankInterval:
     """The ranks on one metric that a row may have among the rows of its group: `best` to `worst`, 1 the best.
 
-    Both are None with a `reason`: one seed, a training that had not ended, a floor (`is_floor`) or a row that is not
-    above each of its group's `floors`. `p_against_best` and `p_against_above` are over seeds and images, after Holm's
-    correction for all pairs of compared rows, of the difference from the best row and from the next better one.
+    Both are None with a `reason`: one seed, a training that had not ended, a baseline (`is_baseline`) or a row that is
+    not above each of its group's `baselines`. `p_against_best` and `p_against_above` are over seeds and images, after
+    Holm's correction for all pairs of compared rows, of the difference from the best row and from the next better one.
     """
 
     best: int | None = None
@@ -100,12 +100,12 @@ class RankInterval:
     reason: str | None = None
     p_against_best: float | None = None
     p_against_above: float | None = None
-    floors: tuple[FloorTest, ...] = ()
-    is_floor: bool = False
+    baselines: tuple[BaselineTest, ...] = ()
+    is_baseline: bool = False
 
     @property
-    def not_above(self) -> tuple[FloorTest, ...]:
-        return tuple(test for test in self.floors if not test.above)
+    def not_above(self) -> tuple[BaselineTest, ...]:
+        return tuple(test for test in self.baselines if not test.above)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ class Comparisons:
     margin_of: str | None
     prior_df: float | None
     bartlett_p: float | None
-    floor_tests: int = 0
+    baseline_tests: int = 0
 
     def between(self, first: int, second: int) -> tuple[RowPair, Verdict] | None:
         """The pair of two rows, and its verdict seen from the first one."""
@@ -153,41 +153,41 @@ class Comparisons:
         return None
 
 
-def floor_rows(rows: Rows, references: Rows, other_rows: Rows = ()) -> list[Sequence[Run]]:
-    """The floors of a group, which see what its models see: of its own `rows`, and of those under the same conditions.
+def baseline_rows(rows: Rows, references: Rows, other_rows: Rows = ()) -> list[Sequence[Run]]:
+    """The baselines of a group, which see what its models see: of its own `rows`, and of rows under equal conditions.
 
     Of the data set's `references`, retrieval by the group's own features is meant where it ran by these, otherwise by
     any, but none for models that read images: features were learnt from labels that those have not seen. Of the
     `other_rows` of the split, a `blind` one that differs in features alone saw none of them.
     """
     conditions = rows[0][0].table_conditions
-    floors = [runs for runs in rows if runs[0].model in FLOORS]
+    baselines = [runs for runs in rows if runs[0].model in BASELINES]
     of_other_features: list[Sequence[Run]] = []
     reads_images = any(runs[0].signature.get("feat", "").startswith(_SEES_PIXELS) for runs in rows)
     for runs in (*references, *(runs for runs in other_rows if runs[0].model == "blind")):
         fields = runs[0].conditions
         says_nothing = {"track", "v"} if "rev" in fields else {"track"}  # of a results revision any release is
         differing = {name for name in fields if fields[name] not in (NO_PART, conditions.get(name))} - says_nothing
-        if runs[0].model not in FLOORS or not differing <= {"feat"}:
+        if runs[0].model not in BASELINES or not differing <= {"feat"}:
             continue
         if not differing or runs[0].model == "blind":
-            floors.append(runs)
+            baselines.append(runs)
         elif not reads_images:
             of_other_features.append(runs)
-    known = {runs[0].model for runs in floors}
-    return floors + [runs for runs in of_other_features if runs[0].model not in known]
+    known = {runs[0].model for runs in baselines}
+    return baselines + [runs for runs in of_other_features if runs[0].model not in known]
 
 
-def floor_tests(rows: Rows, floors: Rows, image_scores: ScoreMatrix) -> list[tuple[FloorTest, ...]]:
-    """Each row's tests against all floors, corrected together; a row is not tested against floors of other images.
+def baseline_tests(rows: Rows, baselines: Rows, image_scores: ScoreMatrix) -> list[tuple[BaselineTest, ...]]:
+    """Each row's tests against all baselines of the same images, corrected together.
 
-    Rows that are floors are not tested. Runs without scores are passed over. Where both have one seed, signs are
+    Rows that are baselines are not tested. Runs without scores are passed over. Where both have one seed, signs are
     flipped over images, as of any two sets of captions.
     """
     runs_of_rows = [
-        [] if runs[0].model in FLOORS else [run.id for run in runs if image_scores.has(run.id)] for runs in rows
+        [] if runs[0].model in BASELINES else [run.id for run in runs if image_scores.has(run.id)] for runs in rows
     ]
-    runs_of_floors = [(runs[0].model, [run.id for run in runs if image_scores.has(run.id)]) for runs in floors]
+    runs_of_baselines = [(runs[0].model, [run.id for run in runs if image_scores.has(run.id)]) for runs in baselines]
     images = next((image_scores.scored(runs[0]) for runs in runs_of_rows if runs), None)
     if images is None or images.sum() < 2:
         return [()] * len(rows)
@@ -196,39 +196,39 @@ def floor_tests(rows: Rows, floors: Rows, image_scores: ScoreMatrix) -> list[tup
         return bool(runs) and all(np.array_equal(image_scores.scored(run), images) for run in runs)
 
     scores = [image_scores.of_images(runs, images) if covers(runs) else None for runs in runs_of_rows]
-    floor_scores = [(name, image_scores.of_images(runs, images)) for name, runs in runs_of_floors if covers(runs)]
+    baseline_scores = [(name, image_scores.of_images(runs, images)) for name, runs in runs_of_baselines if covers(runs)]
     tests = [
-        (index, name, of_row, of_floor)
+        (index, name, of_row, of_baseline)
         for index, of_row in enumerate(scores)
         if of_row is not None
-        for name, of_floor in floor_scores
+        for name, of_baseline in baseline_scores
     ]
     p_values = [
-        float(p_of_t(*difference_of_means(of_any_seeds(of_row), of_any_seeds(of_floor))))
-        for _, _, of_row, of_floor in tests
+        float(p_of_t(*difference_of_means(of_any_seeds(of_row), of_any_seeds(of_baseline))))
+        for _, _, of_row, of_baseline in tests
     ]
     single = {
-        number: of_row[0] - of_floor[0]
-        for number, (_, _, of_row, of_floor) in enumerate(tests)
-        if len(of_row) == len(of_floor) == 1
+        number: of_row[0] - of_baseline[0]
+        for number, (_, _, of_row, of_baseline) in enumerate(tests)
+        if len(of_row) == len(of_baseline) == 1
     }
     if single:
         for number, p in zip(single, sign_flip_columns(np.array(list(single.values())).T).tolist(), strict=True):
             p_values[number] = p
-    by_row: list[tuple[FloorTest, ...]] = [()] * len(rows)
-    for (index, name, of_row, of_floor), p in zip(tests, holm(p_values), strict=True):
-        gap = float((of_row.mean(axis=0) - of_floor.mean(axis=0)).mean())
-        by_row[index] += (FloorTest(name, Estimate(gap, p=p, n=int(images.sum()))),)
+    by_row: list[tuple[BaselineTest, ...]] = [()] * len(rows)
+    for (index, name, of_row, of_baseline), p in zip(tests, holm(p_values), strict=True):
+        gap = float((of_row.mean(axis=0) - of_baseline.mean(axis=0)).mean())
+        by_row[index] += (BaselineTest(name, Estimate(gap, p=p, n=int(images.sum()))),)
     return by_row
 
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """A row, the floors that it was tested against, and why it is not compared, or is compared but has no rank."""
+    """A row, the baselines that it was tested against, and why it is not compared, or is compared but has no rank."""
 
     runs: Sequence[Run]
-    floors: tuple[FloorTest, ...]
-    is_floor: bool
+    baselines: tuple[BaselineTest, ...]
+    is_baseline: bool
     not_compared: str | None
     not_ranked: str | None
 
@@ -241,7 +241,7 @@ class Contender:
         p_against_best: float | None = None,
         p_against_above: float | None = None,
     ) -> RankInterval:
-        return RankInterval(best, worst, reason, p_against_best, p_against_above, self.floors, self.is_floor)
+        return RankInterval(best, worst, reason, p_against_best, p_against_above, self.baselines, self.is_baseline)
 
 
 @dataclass(slots=True)
@@ -265,7 +265,7 @@ class Compared:
 
 def contenders_of(
     rows: Rows,
-    floors: Rows,
+    baselines: Rows,
     image_scores: ScoreMatrix,
     options: RankingOptions,
     other_hardware: Mapping[int, str],
@@ -273,16 +273,16 @@ def contenders_of(
 ) -> list[Contender]:
     """The rows as they compete on every metric, by the scores of images on the metric that sorts them.
 
-    `floors` are as of `floor_rows`; one at the level of chance is no floor. Rows in `trained_longer` are ranked in any
-    case; `other_hardware` is as of `rows_on_other_hardware`.
+    `baselines` are as of `baseline_rows`; one at the level of chance is no baseline. Rows in `trained_longer` are
+    ranked in any case; `other_hardware` is as of `rows_on_other_hardware`.
     """
-    learnt = [runs for runs in floors if why_unfinished(runs) != AT_CHANCE]
+    learnt = [runs for runs in baselines if why_unfinished(runs) != AT_CHANCE]
     contenders = []
-    for index, (runs, tests) in enumerate(zip(rows, floor_tests(rows, learnt, image_scores), strict=True)):
-        is_floor, unfinished = runs[0].model in FLOORS, why_unfinished(runs)
+    for index, (runs, tests) in enumerate(zip(rows, baseline_tests(rows, learnt, image_scores), strict=True)):
+        is_baseline, unfinished = runs[0].model in BASELINES, why_unfinished(runs)
         not_compared = None
-        if is_floor:
-            not_compared = "floor"
+        if is_baseline:
+            not_compared = "baseline"
         elif not all(test.above for test in tests):
             not_compared = NOT_ABOVE
         elif unfinished == AT_CHANCE:
@@ -290,7 +290,7 @@ def contenders_of(
         elif options.same_machine and index in other_hardware:
             not_compared = OTHER_MACHINE
         not_ranked = None if options.rank_unconverged or index in trained_longer else unfinished
-        contenders.append(Contender(runs, tests, is_floor, not_compared, not_ranked))
+        contenders.append(Contender(runs, tests, is_baseline, not_compared, not_ranked))
     return contenders
 
 
@@ -301,14 +301,14 @@ def comparisons_of(
     metric: str,
     margin: tuple[float, str | None],
 ) -> Comparisons | None:
-    """All comparisons on the metric that sorts; None where no row was compared or tested against a floor."""
-    floor_count = sum(len(contender.floors) for contender in contenders)
+    """All comparisons on the metric that sorts; None where no row was compared or tested against a baseline."""
+    baseline_count = sum(len(contender.baselines) for contender in contenders)
     runs = (run.id for contender in contenders for run in contender.runs)
     images = next((int(image_scores.scored(run).sum()) for run in runs if image_scores.has(run)), 0)
     if compared is None:
-        if not floor_count:
+        if not baseline_count:
             return None
-        return Comparisons(metric, images, (), (), (), 0.0, None, None, None, floor_count)
+        return Comparisons(metric, images, (), (), (), 0.0, None, None, None, baseline_count)
     rows, seeds, within = compared.rows, compared.seeds, margin[0]
     pairs = []
     for pair in compared.ranking.pairs:
@@ -325,7 +325,7 @@ def comparisons_of(
     prior_df = bartlett_p = None
     if (variances := compared.ranking.variances) is not None:
         prior_df, bartlett_p = float(variances.prior_df), float(variances.bartlett_p)
-    return Comparisons(metric, images, seeds, tuple(rows), tuple(pairs), *margin, prior_df, bartlett_p, floor_count)
+    return Comparisons(metric, images, seeds, tuple(rows), tuple(pairs), *margin, prior_df, bartlett_p, baseline_count)
 
 
 def margin_of(options: RankingOptions, human: float | None, means: Iterable[float | None]) -> tuple[float, str | None]:

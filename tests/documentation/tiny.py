@@ -9,7 +9,7 @@ from tests.harness.conftest import TINY, set_options
 ONLY_PARSED = {
     r"^pip install|^uv sync": "installs from the network",
     r"\bpytest( |$)(?!test_mine)": "the suite itself, or minutes of benchmarks",
-    r"\bray |--on (ray|slurm)|sbatch|srun|torchrun|^export MASTER": "a cluster",
+    r"\bray |--executor (ray|slurm)|sbatch|srun|torchrun|^export MASTER": "a cluster",
     r"postgresql://": "a database server",
     r"git/pretrained|\bhf:": "weights from the network",
     r"--clip |--instances ": "weights and data from the network",

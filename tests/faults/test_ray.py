@@ -100,7 +100,7 @@ def test_a_node_and_the_driver_are_lost(cluster: Any, tmp_path: Path) -> None:
 
     _done(words(undisturbed, "--jobs", 2))
     nodes = _with_nodes(cluster, 1, 1, 1)
-    distributed = words(place, "--on", f"ray:{cluster.address}")
+    distributed = words(place, "--executor", f"ray:{cluster.address}")
     driver = _driven(distributed, said)
     _wait_for(lambda: _statuses(place)["finished"] >= 6, driver)
     cluster.remove_node(nodes[0], allow_graceful=False)
@@ -137,7 +137,7 @@ def test_two_devices_train_each_run(cluster: Any, tmp_path: Path) -> None:
 
     here, there = tmp_path / "here", tmp_path / "there"
     _done(words(here), threads=2)
-    said, took = _done(words(there, "--on", f"ray:{cluster.address}"), threads=2)
+    said, took = _done(words(there, "--executor", f"ray:{cluster.address}"), threads=2)
     sys.stdout.write(f"\n3 runs with 2 devices each on a node of 2: {took:.0f} s\n")
     assert run_counts(said).items() >= {"finished": 3, "re-used": 0, "failed": 0}.items()
     assert scores_and_captions(there) == scores_and_captions(here)
@@ -168,7 +168,7 @@ def test_a_tuning_whose_driver_is_killed(cluster: Any, tmp_path: Path) -> None:
 
     here, there = tmp_path / "here", tmp_path / "there"
     _, alone = _done(words(here, "--jobs", 2))
-    distributed = words(there, "--on", f"ray:{cluster.address}")
+    distributed = words(there, "--executor", f"ray:{cluster.address}")
     started, driver = time.monotonic(), _driven(distributed, tmp_path / "said")
     _wait_for(lambda: _finished_trials(there) >= 3, driver)
     driver.kill()

@@ -131,17 +131,17 @@ def test_pairs_and_places(number: int, exported: list[dict[str, Any]], scores: d
             assert (standing["best"], standing["worst"]) == (1 + better[model], count - worse[model])
 
 
-def test_floors(exported: list[dict[str, Any]], scores: dict[str, np.ndarray]) -> None:
-    rows = [*exported[0]["rows"], *exported[0]["references"]]  # the others' floors are of other code
+def test_baselines(exported: list[dict[str, Any]], scores: dict[str, np.ndarray]) -> None:
+    rows = [*exported[0]["rows"], *exported[0]["references"]]  # the others' baselines are of other code
     by_model = {row["model"]: np.stack([scores[key] for key in row["keys"]]) for row in rows}
     tests, found = [], []
     for row in exported[0]["rows"]:
-        for test in row["standings"]["CIDEr-D"]["floors"]:
+        for test in row["standings"]["CIDEr-D"]["baselines"]:
             tests.append(test)
-            found.append(apart(by_model[row["model"]], by_model[test["floor"]]))
+            found.append(apart(by_model[row["model"]], by_model[test["baseline"]]))
     gaps, parts, left, degrees = np.transpose(found)
     p = holm(2 * stats.t.sf(np.abs(gaps) / np.sqrt(parts + left), degrees))
-    assert exported[0]["comparisons"]["floor_tests"] == len(tests)
+    assert exported[0]["comparisons"]["baseline_tests"] == len(tests)
     assert [test["difference"] for test in tests] == pytest.approx(gaps, **SAME)
     assert [test["p"] for test in tests] == pytest.approx(p, rel=1e-9, abs=0)
     assert [test["significant"] for test in tests] == (p < 0.05).tolist()

@@ -50,7 +50,7 @@ def test_it_is_written_into_the_workspace_or_where_out_says(little: Store, tmp_p
 
 def test_terminal_writes_nothing(store: Store, tmp_path: Path) -> None:
     assert "expansionnet_v2" in run("--db", store.name, "--workspace", tmp_path, "--terminal")
-    text = run("--db", store.name, "--terminal", "--metric", "ROUGE-L", "--place-unfinished")
+    text = run("--db", store.name, "--terminal", "--metric", "ROUGE-L", "--rank-unconverged")
     assert "differences in ROUGE-L" in " ".join(text.split())
     assert not (tmp_path / "report").exists()
 

@@ -57,8 +57,8 @@ def test_every_run_is_scored_costed_and_reported_once(scored: Path, data: Path) 
     assert (human.differs["nrefs"], human.differs["heldout"]) == ("4", "each")
     assert {name for name, row in found.items() if "heldout" in row.differs} == {"human"}
     standings = {name: row.ranks["CIDEr-D"] for name, row in found.items() if row.role == "model"}
-    assert standings["blind"].is_floor
-    assert {test.floor for test in standings["transformer_base"].floors} == {"blind", "majority", "retrieval"}
+    assert standings["blind"].is_baseline
+    assert {test.baseline for test in standings["transformer_base"].baselines} == {"blind", "majority", "retrieval"}
 
 
 def test_a_missing_score_is_computed_from_stored_captions(

@@ -162,7 +162,7 @@ def test_stored_runs_of_the_same_conditions_and_machine_give_the_time(tmp_path: 
     assert row(printed, "updown")[2:] == row(printed, "show_tell")[2:] == ["-"]
     assert "time: 12 min, one run after the other" in printed
     assert "time of updown, show_tell: not known yet" in printed
-    on_cluster = bench_ok("plan", *asked, "--on", "ray").stdout
+    on_cluster = bench_ok("plan", *asked, "--executor", "ray").stdout
     assert row(on_cluster, "updown")[2:] == ["4", "min"], "of whatever machine"
     assert "time: 24 min, one run after the other, as stored runs took" in on_cluster
     other = bench_ok("plan", *asked, "--device", "cpu", "--set", "schedule.stages.0.epochs=9").stdout

@@ -152,13 +152,13 @@ def test_threads_are_shared_for_a_while() -> None:
 @pytest.mark.parametrize(
     ("on", "given", "devices", "tuning", "named"),
     [
-        ("elsewhere", {}, 1, False, "--on 'elsewhere'"),
-        ("slurm:host", {}, 1, False, "--on 'slurm:host'"),
-        ("ray:", {}, 1, False, "--on 'ray:'"),
-        ("ray:ray://host:1", {}, 1, False, "--on"),
+        ("elsewhere", {}, 1, False, "--executor 'elsewhere'"),
+        ("slurm:host", {}, 1, False, "--executor 'slurm:host'"),
+        ("ray:", {}, 1, False, "--executor 'ray:'"),
+        ("ray:ray://host:1", {}, 1, False, "--executor"),
         ("here", {"--gpus-per-run": 1.0}, 1, False, "--gpus-per-run"),
         ("slurm", {}, 2, False, "--devices 2"),
-        ("slurm", {}, 1, True, "--on slurm"),
+        ("slurm", {}, 1, True, "--executor slurm"),
         ("ray", {"--hours-per-run": 1.0}, 1, False, "--hours-per-run"),
     ],
 )
@@ -317,7 +317,7 @@ def test_the_command_ends_with_its_rows(
     monkeypatch.setattr(SlurmExecutor, "check", rehearse)
     words = run_words(draw_scenes(train=24, val=4, test=6), tmp_path, "majority,human", {})
     words += ["--backbone", "filterbank"]
-    counts = run_counts(bench_ok(*words, "--on", "slurm").stdout)
+    counts = run_counts(bench_ok(*words, "--executor", "slurm").stdout)
     assert counts.items() >= {"finished": 2, "re-used": 0, "failed": 0}.items()
     assert run_counts(bench_or_raise(*words)[1]).items() >= {"finished": 0, "re-used": 2}.items()
 

@@ -60,7 +60,7 @@ def test_the_leaderboard_has_scores_intervals_and_ranks(drawn: Figures, flickr8k
     assert (ranks[0], ranks[-1]) == ("1–8", "")
 
 
-def test_the_trade_off_leaves_out_floors_and_says_so(drawn: Figures) -> None:
+def test_the_trade_off_leaves_out_baselines_and_says_so(drawn: Figures) -> None:
     texts = [text.get_text() for text in words(drawn.drawn["trade-off-computation"])]
     assert "Blind" not in texts
     assert "Ours" in texts

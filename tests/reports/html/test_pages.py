@@ -102,7 +102,7 @@ def test_the_leaderboard_is_sorted_and_references_stand_apart(pages: dict[str, P
     assert len(values) == 4
     assert "Baselines, not ranked" in apart.text
     assert [next(row.find("th")).text.strip()[:5] for row in references.find("tr")] == ["human", "retri"]
-    assert [tag.text for tag in table.find("span", class_="tag")] == ["floor", "human level", "nearest image"]
+    assert [tag.text for tag in table.find("span", class_="tag")] == ["baseline", "human level", "nearest image"]
     name, cells = rows(table)[0]
     assert (name.strip()[:15], cells[1].text) == ("expansionnet_v2", "104.9 ±0.9")
     assert float(cells[1].attributes["data-value"]) == pytest.approx(1.0486)
@@ -211,7 +211,7 @@ def test_pages_of_runs_and_models_hold_what_is_known(pages: dict[str, Page]) -> 
 def test_the_method_says_of_each_table_what_was_tested(pages: dict[str, Page]) -> None:
     notes = [note.text for note in pages["method.html"].root.find("p", class_="note")]
     tested = [tuple(re.findall(r"\d[\d,]*", note)) for note in notes if note.startswith("Tested")]
-    assert tested[:3] == [("6", "12"), ("1", "12", "1,", "2"), ("6", "6")], "floors and places, then of six images"
+    assert tested[:3] == [("6", "12"), ("1", "12", "1,", "2"), ("6", "6")], "baselines and places, then of six images"
     assert tested[3:] == [("1", "12"), ("1", "6")], "a table of one row has no pairs"
 
 

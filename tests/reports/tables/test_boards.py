@@ -11,7 +11,7 @@ from reports.tables.leaderboards import absent_levels
 from reports.tables.table import Line
 from results.runs.leaderboard import Group, Row
 from results.runs.spreads import Spread
-from results.runs.standings import ALONE, OTHER_IMAGES, STILL_LEARNING, FloorTest, RankInterval
+from results.runs.standings import ALONE, OTHER_IMAGES, STILL_LEARNING, BaselineTest, RankInterval
 from results.statistics.architecture import NEEDS_SEEDS, OVER_IMAGES, OVER_SEEDS
 from results.statistics.estimate import Estimate
 from tests.reports.examples import contents, group, row, run
@@ -77,7 +77,7 @@ def test_a_row_without_a_place_says_why_and_what_to_type() -> None:
     cells = [cell(board, line, "place") for line in board.table.lines]
     assert [each.text for each in cells] == ["needs seeds", "still learning", OTHER_IMAGES, ""]
     assert [each.value for each in cells] == [None] * 4
-    assert ["--seeds 3" in cells[0].note, "--place-unfinished" in cells[1].note] == [True, True]
+    assert ["--seeds 3" in cells[0].note, "--rank-unconverged" in cells[1].note] == [True, True]
     assert {each.note for each in cells} - {""} <= board.table.marks.keys()
 
 
@@ -94,16 +94,16 @@ def test_the_interval_of_one_seed_is_marked() -> None:
 
 def test_a_row_alone_in_its_group_may_be_below_a_floor() -> None:
     tests = (
-        FloorTest("majority", Estimate(0.1, p=0.4)),
-        FloorTest("retrieval", Estimate(-0.1, p=0.0012)),
-        FloorTest("x", Estimate(1, p=0)),
+        BaselineTest("majority", Estimate(0.1, p=0.4)),
+        BaselineTest("retrieval", Estimate(-0.1, p=0.0012)),
+        BaselineTest("x", Estimate(1, p=0)),
     )
-    [board] = boards(contents(group(standing("a", RankInterval(floors=tests)))))
+    [board] = boards(contents(group(standing("a", RankInterval(baselines=tests)))))
     place = cell(board, board.table.lines[0], "place")
-    assert (place.text, place.value) == ("not above the floor", None)
+    assert (place.text, place.value) == ("not above a baseline", None)
     assert all(part in place.note for part in ("better than majority (p = 0.4)", "worse than retrieval (p = 0.0012)"))
-    [board] = boards(contents(group(standing("blind", RankInterval(is_floor=True)))))
-    assert board.table.index("place") is None, "a floor alone needs no column"
+    [board] = boards(contents(group(standing("blind", RankInterval(is_baseline=True)))))
+    assert board.table.index("place") is None, "a baseline alone needs no column"
 
 
 def test_levels_that_were_not_measured_are_named() -> None:

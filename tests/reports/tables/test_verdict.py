@@ -15,7 +15,7 @@ from reports.tables.verdict import (
 from results.records import Quantity
 from results.runs.leaderboard import Group, Row
 from results.runs.spreads import OtherMachine
-from results.runs.standings import ALONE, NO_SCORES, Comparisons, FloorTest, RankInterval, RowPair
+from results.runs.standings import ALONE, NO_SCORES, BaselineTest, Comparisons, RankInterval, RowPair
 from results.statistics.architecture import NEEDS_SEEDS
 from results.statistics.estimate import Estimate
 from results.statistics.learning import Learning
@@ -39,8 +39,10 @@ def standing(model: str, of: RankInterval) -> Row:
     return placed(model, 1, 1, ranks={"CIDEr-D": of})
 
 
-LOW = standing("low", RankInterval(reason="not above the floor", floors=(FloorTest("blind", Estimate(0.0, p=1.0)),)))
-FLOOR = standing("blind", RankInterval(is_floor=True))
+LOW = standing(
+    "low", RankInterval(reason="not above a baseline", baselines=(BaselineTest("blind", Estimate(0.0, p=1.0)),))
+)
+FLOOR = standing("blind", RankInterval(is_baseline=True))
 ALL = [placed("a", 1, 2), placed("b", 1, 2)]
 
 
@@ -96,7 +98,7 @@ def test_a_leader_that_an_unfinished_model_beats_is_no_winner() -> None:
     assert "worse than ahead, which had not finished learning" in verdict(replace(group(*rows), comparisons=found))[0]
 
 
-def test_floors_alone_have_no_verdict() -> None:
+def test_baselines_alone_have_no_verdict() -> None:
     assert verdict(group()) == verdict(group(FLOOR)) == ()
 
 
@@ -176,16 +178,16 @@ def test_the_headline_says_by_how_much(second: float, words: str) -> None:
     assert said.startswith(f"a scores highest, 100.0 CIDEr-D, {words}.")
 
 
-def test_models_below_a_floor_have_no_winner() -> None:
-    below = RankInterval(reason="not above the floor", floors=(FloorTest("majority", Estimate(-0.4, p=0.001)),))
+def test_models_below_a_baseline_have_no_winner() -> None:
+    below = RankInterval(reason="not above a baseline", baselines=(BaselineTest("majority", Estimate(-0.4, p=0.001)),))
     table = group(standing("a", below), standing("b", below))
     said = headline(replace(table, references=(row("majority", cider=0.452),)))
     assert said.startswith("None of the 2 models is significantly better than the baseline majority (45.2 CIDEr-D).")
     assert "highest" not in said
 
 
-def test_models_that_score_below_a_floor_are_called_no_good() -> None:
-    below = RankInterval(reason="not above the floor", floors=(FloorTest("majority", Estimate(-0.4, p=0.001)),))
+def test_models_that_score_below_a_baseline_are_called_no_good() -> None:
+    below = RankInterval(reason="not above a baseline", baselines=(BaselineTest("majority", Estimate(-0.4, p=0.001)),))
     table = group(standing("a", below), standing("b", below))
     said = headline(replace(table, references=(row("majority", cider=1.2),)))
     assert said.startswith("All 2 models score below the baseline majority (120.0 CIDEr-D)")

@@ -28,7 +28,7 @@ def test_markdown_has_a_table_a_group_with_notes_and_signature(shown: Contents) 
         "| expansionnet_v2 ×2 | 104.9 ±0.9 | 81.8–127.9 | 1 |",
         "| human (human level, nrefs: 4, not ranked) |",
         "| human (human level) | 117.0 |",
-        "| not above the floor <sup>",
+        "| not above a baseline <sup>",
         "expansionnet_v2 leads on scenes test",
         "beam: 1.",
         "</sup> METEOR took longer than 300 s",
@@ -74,10 +74,10 @@ def test_json_has_reasons_and_each_metric_its_own_tests(shown: Contents) -> None
     assert (missing.pop("reason"), missing.pop("n")) == ("METEOR took longer than 300 s", 0)
     assert set(missing.values()) == {None}
     standings = rows["expansionnet_v2"]["standings"]
-    assert (standings["CIDEr-D"]["best"], rows["blind"]["standings"]["CIDEr-D"]["is_floor"]) == (1, True)
-    assert [test["floor"] for test in standings["CIDEr-D"]["floors"]] == ["blind", "retrieval"]
+    assert (standings["CIDEr-D"]["best"], rows["blind"]["standings"]["CIDEr-D"]["is_baseline"]) == (1, True)
+    assert [test["baseline"] for test in standings["CIDEr-D"]["baselines"]] == ["blind", "retrieval"]
     others = {metric: of for metric, of in standings.items() if metric != "CIDEr-D"}
     assert others
-    assert all(of["floors"] is None and "CIDEr-D" in of["floors_reason"] for of in others.values())
+    assert all(of["baselines"] is None and "CIDEr-D" in of["baselines_reason"] for of in others.values())
     assert rows["blind"]["held_out"]["METEOR"]["reason"] == "METEOR took longer than 300 s"
     assert rows["expansionnet_v2"]["published"] is None, "papers print nothing of scenes"

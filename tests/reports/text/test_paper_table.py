@@ -150,7 +150,7 @@ def test_csv_has_one_row_a_model_and_plain_names(store: Store) -> None:
     blind = next(line for line in lines if line["model"] == "blind")
     assert [blind[name] for name in ("meteor", "meteor_std", "rank_low", "rank_high")] == [""] * 4
     assert "meteor: METEOR took longer than 300 s" in blind["notes"]
-    assert blind["unranked_because"] == "floor"
+    assert blind["unranked_because"] == "baseline"
 
 
 def test_csv_holds_no_formula(store: Store) -> None:

@@ -54,7 +54,7 @@ def test_leaderboard_has_a_row_a_model_with_references_below(full: Results) -> N
     assert (blind["CIDEr-D_percent"], blind["CIDEr-D_seeds"], blind["BLEU-4_percent"]) == (50, 2, 25)
     assert blind["CIDEr-D_sd_percent"] == pytest.approx(100 * np.std([0.25, 0.75], ddof=1))
     assert (blind.code_model, blind.code_revision, blind.parameters) == ("ab12", "7", 1000)
-    assert frame.loc[1:, ["CIDEr-D_percent", "place_best"]].isna().to_numpy().tolist() == [[True, True], [False, True]]
+    assert frame.loc[1:, ["CIDEr-D_percent", "rank_low"]].isna().to_numpy().tolist() == [[True, True], [False, True]]
     assert list(frame["CIDEr-D_seeds"]) == [2, 0, 1]
     assert frame.energy_J.isna().all()
 
@@ -69,11 +69,11 @@ def test_leaderboard_has_places_p_values_and_what_papers_print(store: Store, mak
         result = SplitResult("test", dict.fromkeys(by_image, "a"), {"overall": overall}, {"CIDEr-D": by_image})
         data = {"dataset": "e" * 16, "signature": {"data": "coco#1", "nrefs": "5"}}
         make.run(store, make.outcome(splits=(result,)), model, seed, **data)
-    best, other, floor, low = Results(store).leaderboard().to_dict("records")
-    assert (best["model"], best["place_best"], best["place_worst"]) == ("expansionnet_v2", 1, 1)
-    assert (other["place_best"], other["place_worst"]) == (2, 2)
-    assert (low["not_above"], low["no_place"]) == ("blind", "not above the floor")
-    assert pd.isna([floor["place_best"], low["place_best"], best["not_above"], floor["not_above"]]).all()
+    best, other, baseline, low = Results(store).leaderboard().to_dict("records")
+    assert (best["model"], best["rank_low"], best["rank_high"]) == ("expansionnet_v2", 1, 1)
+    assert (other["rank_low"], other["rank_high"]) == (2, 2)
+    assert (low["not_above"], low["unranked_reason"]) == ("blind", "not above a baseline")
+    assert pd.isna([baseline["rank_low"], low["rank_low"], best["not_above"], baseline["not_above"]]).all()
     assert best["interval_over"] == "over seeds and images"
     assert 100 < best["CIDEr-D_low_percent"] < 150 < best["CIDEr-D_high_percent"] < 200
     assert pd.isna(best["p_against_best"])
@@ -81,7 +81,7 @@ def test_leaderboard_has_places_p_values_and_what_papers_print(store: Store, mak
     assert 0 < other["p_against_best"] == other["p_against_above"] < 0.05
     assert best["CIDEr-D_published_percent"] > 100
     assert best["CIDEr-D_published_matches"] is False
-    assert pd.isna([floor["CIDEr-D_published_percent"], floor["CIDEr-D_published_matches"]]).all()
+    assert pd.isna([baseline["CIDEr-D_published_percent"], baseline["CIDEr-D_published_matches"]]).all()
 
 
 def test_scores_by_domain_are_times_100_or_say_why_not(full: Results) -> None:

@@ -70,7 +70,7 @@ def test_two_models_have_the_variance_of_their_difference(store: Store) -> None:
     assert 2 * found.seed_deviation**2 / 3 + found.image_deviation**2 / 3 == pytest.approx(error**2)
 
 
-def test_other_conditions_splits_data_and_floors_are_apart(store: Store) -> None:
+def test_other_conditions_splits_data_and_baselines_are_apart(store: Store) -> None:
     drawn(store, "blind", (0, 1, 2, 3, 4))
     drawn(store, "retrieval", (5, 6, 7, 8), role="reference")
     assert stored_variances(store, "scenes", "test") is None

@@ -1,4 +1,4 @@
-"""Places of rows over seeds, images and budgets, intervals of their means, floors, and why a row has no place."""
+"""Places of rows over seeds, images and budgets, intervals of their means, baselines, and why a row has no place."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -197,11 +197,11 @@ def test_a_row_at_the_level_of_chance_has_no_place_and_is_no_floor(store: Store,
         a, lost, blind = group.rows
         assert [row.training_end for row in group.rows] == ["finished learning", "at chance", "at chance"]
         assert lost.ranks["CIDEr-D"].reason == AT_CHANCE
-        assert a.ranks["CIDEr-D"].floors == ()
-        assert blind.ranks["CIDEr-D"].is_floor
+        assert a.ranks["CIDEr-D"].baselines == ()
+        assert blind.ranks["CIDEr-D"].is_baseline
     trained(store, make, "majority", 0.1, (0.1, 0.1, 0.1))
     ((a, *_),) = (group.rows for group in leaderboard(store))
-    assert [test.floor for test in a.ranks["CIDEr-D"].floors] == ["majority"]
+    assert [test.baseline for test in a.ranks["CIDEr-D"].baselines] == ["majority"]
 
 
 def test_places_are_of_the_seeds_that_most_rows_have(store: Store) -> None:
@@ -291,7 +291,7 @@ def by_model(store: Store) -> dict[str, Row]:
     return {row.model: row for row in (*group.rows, *group.references)}
 
 
-def test_only_rows_above_every_floor_have_a_place(store: Store) -> None:
+def test_only_rows_above_every_baseline_have_a_place(store: Store) -> None:
     finish(store, "majority", 1, level(0.5), role="reference")
     finish(store, "retrieval", 1, level(0.6), role="reference")
     for seed in (1, 2, 3):
@@ -309,41 +309,41 @@ def test_only_rows_above_every_floor_have_a_place(store: Store) -> None:
         "as-majority": None,
         "blind": None,
     }
-    assert standings["blind"].is_floor
-    assert standings["blind"].floors == (), "a floor is not tested against others"
-    assert not standings["best"].is_floor
+    assert standings["blind"].is_baseline
+    assert standings["blind"].baselines == (), "a baseline is not tested against others"
+    assert not standings["best"].is_baseline
     between, low = standings["between"], standings["as-majority"]
-    assert between.reason == "not above the floor"
-    assert [(test.floor, test.above, test.estimate.is_significant) for test in between.floors] == [
+    assert between.reason == "not above a baseline"
+    assert [(test.baseline, test.above, test.estimate.is_significant) for test in between.baselines] == [
         ("blind", True, True),
         ("majority", True, True),
         ("retrieval", False, True),
     ]
-    assert [test.floor for test in low.not_above] == ["majority", "retrieval"]
+    assert [test.baseline for test in low.not_above] == ["majority", "retrieval"]
     assert low.not_above[0].estimate.p > 0.5
     (group,) = leaderboard(store)
     found = group.comparisons
     assert found is not None
-    assert (len(found.rows), len(found.pairs), found.floor_tests, found.images) == (2, 1, 12, 40)
+    assert (len(found.rows), len(found.pairs), found.baseline_tests, found.images) == (2, 1, 12, 40)
     assert all(row.ranks == {} for row in group.references)
 
 
-def test_a_group_of_rows_below_the_floor_says_what_was_tested(store: Store) -> None:
+def test_a_group_of_rows_below_the_baseline_says_what_was_tested(store: Store) -> None:
     finish(store, "majority", 1, level(0.5), role="reference")
     finish(store, "low", 1, level(0.4))
     (group,) = leaderboard(store)
-    assert group.rows[0].ranks["CIDEr-D"].reason == "not above the floor"
+    assert group.rows[0].ranks["CIDEr-D"].reason == "not above a baseline"
     assert group.comparisons is not None
-    assert (group.comparisons.rows, group.comparisons.pairs, group.comparisons.floor_tests) == ((), (), 1)
+    assert (group.comparisons.rows, group.comparisons.pairs, group.comparisons.baseline_tests) == ((), (), 1)
 
 
-def test_without_a_floor_no_row_is_left_out(store: Store) -> None:
+def test_without_a_baseline_no_row_is_left_out(store: Store) -> None:
     finish(store, "human", 1, level(2.0), role="reference")
     for seed in (1, 2):
         finish(store, "low", seed, level(0.1 + 0.01 * seed))
         finish(store, "lower", seed, level(0.0))
     standing = by_model(store)["low"].ranks["CIDEr-D"]
-    assert (standing.best, standing.floors) == (1, ())
+    assert (standing.best, standing.baselines) == (1, ())
 
 
 @pytest.mark.parametrize(
@@ -357,33 +357,33 @@ def test_without_a_floor_no_row_is_left_out(store: Store) -> None:
         ({"v": "0.3.1"}, True),
     ],
 )
-def test_a_floor_counts_only_where_it_was_scored_alike(store: Store, changes: dict[str, str], applies: bool) -> None:
+def test_a_baseline_counts_only_where_it_was_scored_alike(store: Store, changes: dict[str, str], applies: bool) -> None:
     signature = {"nrefs": "5", "tok": "ptb-python", "beam": "3", "v": "0.3.0", "rev": "1"}
     finish(store, "low", 1, level(0.1), signature=signature)
     finish(store, "majority", 1, level(0.5), role="reference", track="paper", signature=signature | changes)
     assert bool(by_model(store)["low"].ranks["CIDEr-D"].not_above) == applies
 
 
-def test_floors_see_what_the_models_of_their_table_see(store: Store) -> None:
+def test_baselines_see_what_the_models_of_their_table_see(store: Store) -> None:
     """Retrieval by the table's features, or else by others, but never for models that learn from pixels alone."""
     for feat in ("weak", "other", "pixels[96x96]"):
         finish(store, "model", 1, level(0.5), variant=feat, signature={"feat": feat})
     finish(store, "blind", 1, level(0.3), variant="weak", signature={"feat": "weak"})
     finish(store, "retrieval", 1, level(0.4), role="reference", variant="weak", signature={"feat": "weak"})
     finish(store, "retrieval", 1, level(0.6), role="reference", variant="strong", signature={"feat": "strong"})
-    found = {group.signature["feat"]: group.rows[0].ranks["CIDEr-D"].floors for group in leaderboard(store)}
-    above = {feat: [(test.floor, test.above) for test in tests] for feat, tests in found.items()}
+    found = {group.signature["feat"]: group.rows[0].ranks["CIDEr-D"].baselines for group in leaderboard(store)}
+    above = {feat: [(test.baseline, test.above) for test in tests] for feat, tests in found.items()}
     assert above["weak"] == [("blind", True), ("retrieval", True)]
     assert above["other"] == [("blind", True), ("retrieval", True), ("retrieval", False)]
     assert above["pixels[96x96]"] == [("blind", True)]
 
 
-def test_a_floor_whose_seeds_vary_widely_is_no_proof(store: Store) -> None:
+def test_a_baseline_whose_seeds_vary_widely_is_no_proof(store: Store) -> None:
     """Over images alone the model is surely above; over seeds it is not."""
     for seed, mean in enumerate((0.1, 0.9, 0.2), start=1):
         finish(store, "blind", seed, level(mean))
         finish(store, "model", seed, level(0.7 + 0.01 * seed))
-    (test,) = by_model(store)["model"].ranks["CIDEr-D"].floors
+    (test,) = by_model(store)["model"].ranks["CIDEr-D"].baselines
     assert test.estimate.value == pytest.approx(0.32)
     assert test.estimate.p > 0.1
 

@@ -172,10 +172,10 @@ def test_two_commands_share_a_study(make: Callable[..., Tuner], small: RunContex
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        (("--on", "slurm"), "--on slurm"),
-        (("--on", "mars"), "--on 'mars'"),
+        (("--executor", "slurm"), "--executor slurm"),
+        (("--executor", "mars"), "--executor 'mars'"),
         (("--cpus-per-run", 2), "--cpus-per-run"),
-        (("--on", "ray", "--device", "cpu"), "Ray"),
+        (("--executor", "ray", "--device", "cpu"), "Ray"),
     ],
 )
 def test_engines_that_cannot_tune_are_refused(

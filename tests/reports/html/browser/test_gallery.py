@@ -173,9 +173,9 @@ def test_a_word_is_found_in_an_image_that_was_never_shown(open_page: Open, galle
 
 
 @pytest.fixture(scope="module")
-def floors(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page of three images, ten models and a floor that gives each image one caption."""
-    folder = tmp_path_factory.mktemp("floors")
+def baselines(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of three images, ten models and a baseline that gives each image one caption."""
+    folder = tmp_path_factory.mktemp("baselines")
     images = tuple(ImageRecord(n, f"{n}.jpg", "test", ("a dog", "a cat")) for n in (1, 2, 3))
     scores = {model: {1: 0.5, 2: 0.5, 3: 0.5} for model in ["majority", *(f"m{number}" for number in range(10))]}
     scores |= {"m0": {1: 0.5, 2: 0.9, 3: 0.25}, "m1": {1: 0.6, 2: 0.5, 3: 0.55}, "m2": {1: 2.0, 2: 0.5, 3: 0.5}}
@@ -199,9 +199,9 @@ def floors(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("models", "found"), [("", ["1", "2", "3"]), ("m0", ["2"]), ("m1,m2", []), ("majority,m1", ["1", "2", "3"])]
 )
 def test_a_search_looks_at_the_captions_that_are_shown(
-    open_page: Open, floors: Path, models: str, found: list[str]
+    open_page: Open, baselines: Path, models: str, found: list[str]
 ) -> None:
-    page = open_page(floors, f"?models={models}")
+    page = open_page(baselines, f"?models={models}")
     page.locator(WORDS).fill("green star")
     expect(page.locator("#gallery-filter output")).to_have_text(f"{len(found)} of 3")
     assert sorted(shown_cards(page)) == sorted(found)
@@ -214,9 +214,9 @@ def test_a_search_looks_at_the_captions_that_are_shown(
      ("", "dog star", 0), ("", "star green", 1)],
 )  # fmt: skip
 def test_a_search_looks_where_the_menu_says_and_marks_words_there(
-    open_page: Open, floors: Path, where: str, query: str, found: int
+    open_page: Open, baselines: Path, where: str, query: str, found: int
 ) -> None:
-    page = open_page(floors, f"?models=m0,m1&in={where}&q={query.replace('#', '%23')}")
+    page = open_page(baselines, f"?models=m0,m1&in={where}&q={query.replace('#', '%23')}")
     expect(page.locator(WHERE)).to_have_value(where)
     expect(page.locator("#gallery-filter output")).to_have_text(f"{found} of 3")
     expect(page.locator(CARDS)).to_have_count(found)
@@ -224,8 +224,8 @@ def test_a_search_looks_where_the_menu_says_and_marks_words_there(
     assert in_references == (found if query == "cat" else 0)
 
 
-def test_one_caption_disagrees_with_none(open_page: Open, floors: Path) -> None:
-    page = open_page(floors, "?models=m0&order=disputed")
+def test_one_caption_disagrees_with_none(open_page: Open, baselines: Path) -> None:
+    page = open_page(baselines, "?models=m0&order=disputed")
     expect(page.locator(ORDER)).to_have_value("worst")
     expect(page.locator(f"{ORDER} [value=disputed]")).to_be_disabled()
     page.locator(".speakers summary").click()
@@ -233,8 +233,8 @@ def test_one_caption_disagrees_with_none(open_page: Open, floors: Path) -> None:
     expect(page.locator(ORDER)).to_have_value("disputed")
 
 
-def test_without_pictures_cards_are_text_and_one_option_is_named(open_page: Open, floors: Path) -> None:
-    page = open_page(floors)
+def test_without_pictures_cards_are_text_and_one_option_is_named(open_page: Open, baselines: Path) -> None:
+    page = open_page(baselines)
     expect(page.locator("#pictures code").first).to_have_text("bench report --images FOLDER")
     expect(page.locator("#pictures code").last).to_have_text("3.jpg")
     assert page.locator(".placeholder, .picture, .unseen").count() == 0
@@ -254,8 +254,8 @@ def test_without_pictures_cards_are_text_and_one_option_is_named(open_page: Open
     expect(page.locator(".placeholder, .picture, .unseen")).to_have_count(0)
 
 
-def test_a_caption_that_was_found_is_not_folded(open_page: Open, floors: Path) -> None:
-    page = open_page(floors)
+def test_a_caption_that_was_found_is_not_folded(open_page: Open, baselines: Path) -> None:
+    page = open_page(baselines)
     expect(page.locator(CARDS).first).to_contain_text("3 more captions")
     page.locator(WORDS).fill("zebra")
     expect(page.locator("#gallery-filter output")).to_have_text("1 of 3")
@@ -276,9 +276,9 @@ def test_a_caption_that_was_found_is_not_folded(open_page: Open, floors: Path) -
     ],
 )
 def test_orders_are_of_the_chosen_models(
-    open_page: Open, floors: Path, order: str, models: str, expected: list[str]
+    open_page: Open, baselines: Path, order: str, models: str, expected: list[str]
 ) -> None:
-    page = open_page(floors, f"?models={models}&order={order}")
+    page = open_page(baselines, f"?models={models}&order={order}")
     expect(page.locator(ORDER)).to_have_value(order)
     expect(page.locator(CARDS)).to_have_count(3)
     page.wait_for_function(

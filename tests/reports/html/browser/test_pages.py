@@ -224,7 +224,7 @@ def test_the_more_is_wrong_the_stronger_is_the_colour_in_both_schemes(
 
 def test_places_are_of_the_metric_that_the_table_is_sorted_by(open_page: Open, report: Path) -> None:
     page = open_page(report / "index.html")
-    assert [place[:14] for place in column(page, "Rank")] == ["1", "2", "—", "floor"]
+    assert [place[:14] for place in column(page, "Rank")] == ["1", "2", "—", "baseline"]
     heading(page, "ROUGE-L").get_by_role("button").click()
     expect(heading(page, "Rank, ROUGE-L").get_by_role("button")).to_be_visible()
     first = page.locator("#group-1-table td[data-places] span").first
