@@ -1,4 +1,4 @@
-"""Tables of budgets: scores and places after ever longer trainings, and which models overtake which."""
+"""Tables of budgets: scores and ranks after longer trainings, and which differences change."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -17,35 +17,117 @@ _Key = tuple[str, object]
 
 
 def budget_table(group: Group, groups: Sequence[Group], facets: Mapping[str, Mapping[str, str]]) -> Titled | None:
-    """The places of a group's models under every budget; None unless it is the one that was trained longest."""
+    """The ranks of a group's models under every budget; None unless it is the one that was trained longest."""
     series = group.budget_series, group.split
     budgets = [other for other in groups if other.rows and (other.budget_series, other.split) == series]
-    budgets.sort(key=lambda other: other.budget)
+    budgets.sort(key=lambda budget: budget.budget)
     if len(budgets) < 2 or budgets[-1] is not group:
         return None
     seeds: dict[_Key, list[tuple[int, ...]]] = {}
-    for row in (row for of_budget in budgets for row in of_budget.rows):
+    for row in (row for budget in budgets for row in budget.rows):
         seeds.setdefault(_key(row), []).append(row.seeds)
-    common = {key: tuple(sorted(set.intersection(*map(set, of)))) for key, of in seeds.items()}
-    fewer = {key for key, of in seeds.items() if len(set(of)) > 1}
+    common = {key: tuple(sorted(set.intersection(*map(set, by_budget)))) for key, by_budget in seeds.items()}
+    fewer = {key for key, by_budget in seeds.items() if len(set(by_budget)) > 1}
     same_seeds = len(fewer) > 1 and len(set(common.values())) == 1
-    columns = [column for of_budget in budgets for column in _columns(of_budget, common, fewer, same_seeds)]
+    columns = [column for budget in budgets for column in _columns(budget, common, fewer, same_seeds)]
     gains = {_key(row): row.gain.difference for row in budgets[-2].rows if row.gain}
 
-    def gain(row: Row, _: Group) -> Cell:
-        found = gains.get(_key(row))
-        return Cell("") if found is None else Cell(f"{100 * found:+.1f}", found)
+    def gain_cell(row: Row, _: Group) -> Cell:
+        gain = gains.get(_key(row))
+        return Cell("") if gain is None else Cell(f"{100 * gain:+.1f}", gain)
 
     meaning = f"what {updates(budgets[-1])} updates gave over {updates(budgets[-2])}, in points"
-    columns.append(Column("Gain", gain, meaning, "Gain"))
-    longest = {_key(row): (row, of_budget) for of_budget in budgets for row in of_budget.rows}
+    columns.append(Column("Gain", gain_cell, meaning, "Gain"))
+    longest = {_key(row): (row, budget) for budget in budgets for row in budget.rows}
     ordered = sorted(longest.values(), key=lambda pair: (-pair[1].budget, -(pair[0].mean(pair[1].metric) or 0.0)))
-    lines = tuple(line_of(row, of_budget, columns, facets, badged=False) for row, of_budget in ordered)
-    sentences = (*_held(budgets), *_changes(budgets))
-    note = f"{group.metric} and places after ever longer trainings: {', '.join(map(updates, budgets))} updates."
+    lines = tuple(line_of(row, budget, columns, facets, badged=False) for row, budget in ordered)
+    sentences = (*_kept_differences(budgets), *_changed_differences(budgets))
+    note = f"{group.metric} and ranks after longer trainings: {', '.join(map(updates, budgets))} updates."
     if same_seeds and (which := next(iter(common.values()))):
         note += f" Scores are of {_seeds(which)} alone, which all have under every budget."
     return Titled("By budget of training", note, Table(tuple(columns), lines, sentences=sentences))
+
+
+def _columns(
+    group: Group, common: Mapping[_Key, tuple[int, ...]], fewer: Collection[_Key], same_seeds: bool
+) -> tuple[Column, Column]:
+    """Score and rank after a group's updates; scores are over the `common` seeds; `fewer` have others, too.
+
+    Notes of cells say which, unless they are the `same_seeds` for every model.
+    """
+    rows = {_key(row): row for row in group.rows}
+
+    def score(row: Row, _: Group) -> Cell:
+        here, which = rows.get(_key(row)), common[_key(row)]
+        if here is None:
+            return Cell("")
+        if _key(row) not in fewer:
+            return replace(score_cell(here.scores.get(group.metric)), spread="", note=_at_chance(here))
+        if not which or not here.by_seed.keys() >= set(which):
+            return noted(DASH, f"{row.model} has no seed under every budget, so that its scores do not compare")
+        mean = fmean(here.by_seed[seed] for seed in which)
+        note = _at_chance(here)
+        if not same_seeds:
+            seeds_note = f"{row.model} has {_seeds(which)} under every budget: scores are of these alone"
+            note = f"{seeds_note}; {note}" if note else seeds_note
+        return Cell(percent(mean), mean, note=note)
+
+    def rank(row: Row, _: Group) -> Cell:
+        here = rows.get(_key(row))
+        return Cell("") if here is None else rank_cell(here.ranks.get(group.metric))
+
+    count = updates(group)
+    return (
+        Column(f"After {count}", score, f"{group.metric} after {count} updates, times 100", count),
+        Column(f"Rank after {count}", rank, f"ranks after {count} updates", "Rank", descending=False, key=PLACE),
+    )
+
+
+def _kept_differences(budgets: Sequence[Group]) -> list[str]:
+    """How many differences are significant under every budget, in one direction; () where no pair is under all."""
+    verdicts = [_verdicts(group) for group in budgets]
+    pairs = set.intersection(*map(set, verdicts))
+    if not pairs:
+        return []
+    kept = sum(all(of_budget[pair] == "better" for of_budget in verdicts) for pair in pairs)
+    return [f"{kept} of {len(pairs) // 2} differences are significant under every budget and never change sign."]
+
+
+def _changed_differences(budgets: Sequence[Group]) -> list[str]:
+    """Which significant differences change sign under a longer budget, and which are significant no more."""
+    sentences: list[str] = []
+    significant_after: dict[tuple[_Key, _Key], str] = {}  # the better and the worse model: after how many updates
+    before = ""
+    for group in budgets:
+        after, verdicts = updates(group), _verdicts(group)
+        lost = [
+            f"{better[0]} over {worse[0]}"
+            for (better, worse), count in significant_after.items()
+            if count == before and verdicts.get((better, worse), "better") not in ("better", "worse")
+        ]
+        reversed_pairs: dict[str, list[str]] = {}
+        for better, worse in [pair for pair, verdict in verdicts.items() if verdict == "better"]:
+            if count := significant_after.pop((worse, better), ""):
+                reversed_pairs.setdefault(count, []).append(f"{better[0]} over {worse[0]}")
+            significant_after[better, worse] = after
+        for count, names in reversed_pairs.items():
+            sentences.append(f"Reversed between {count} and {after} updates: {listed(names, most=_NAMED)}.")
+        if lost:
+            sentences.append(f"Significant after {before} updates and not after {after}: {listed(lost, most=_NAMED)}.")
+        before = after
+    return sentences
+
+
+def _verdicts(group: Group) -> dict[tuple[_Key, _Key], str]:
+    """Of each pair of rows, either way round, what the group says of the first."""
+    comparisons = group.comparisons
+    if comparisons is None:
+        return {}
+    verdicts: dict[tuple[_Key, _Key], str] = {}
+    for first, second in permutations(comparisons.rows, 2):
+        if compared := comparisons.between(first, second):
+            verdicts[_key(group.rows[first]), _key(group.rows[second])] = compared[1]
+    return verdicts
 
 
 def _key(row: Row) -> _Key:
@@ -60,80 +142,5 @@ def _seeds(common: Sequence[int]) -> str:
     return f"{'seeds' if len(common) > 1 else 'seed'} {', '.join(map(str, common))}"
 
 
-def _columns(
-    group: Group, common: Mapping[_Key, tuple[int, ...]], fewer: Collection[_Key], same_seeds: bool
-) -> tuple[Column, Column]:
-    """Score and place after a group's updates; scores are over the `common` seeds; `fewer` have others, too.
-
-    Cells tell which, unless they are the `same_seeds` for every model.
-    """
-    rows = {_key(row): row for row in group.rows}
-
-    def score(row: Row, _: Group) -> Cell:
-        found, which = rows.get(_key(row)), common[_key(row)]
-        if found is None:
-            return Cell("")
-        if _key(row) not in fewer:
-            return replace(score_cell(found.scores.get(group.metric)), spread="", note=_at_chance(found))
-        if not which or not found.by_seed.keys() >= set(which):
-            return noted(DASH, f"{row.model} has no seed under every budget, so that its scores do not compare")
-        mean = fmean(found.by_seed[seed] for seed in which)
-        of = "" if same_seeds else f"{row.model} has {_seeds(which)} under every budget: scores are of these alone"
-        return Cell(percent(mean), mean, note="; ".join(filter(None, (of, _at_chance(found)))))
-
-    def place(row: Row, _: Group) -> Cell:
-        found = rows.get(_key(row))
-        return Cell("") if found is None else rank_cell(found.ranks.get(group.metric))
-
-    many = updates(group)
-    return (
-        Column(f"After {many}", score, f"{group.metric} after {many} updates, times 100", many),
-        Column(f"Rank after {many}", place, f"ranks after {many} updates", "Rank", descending=False, key=PLACE),
-    )
-
-
 def _at_chance(row: Row) -> str:
     return AT_CHANCE if row.training_end == "at chance" else ""
-
-
-def _held(budgets: Sequence[Group]) -> list[str]:
-    """How many pairs every budget tells, and in one direction; nothing where no pair is compared under all."""
-    verdicts = [_verdicts(group) for group in budgets]
-    pairs = set.intersection(*map(set, verdicts))
-    held = sum(all(each[pair] == "better" for each in verdicts) for pair in pairs)
-    return [f"Every budget tells {held} of {len(pairs) // 2} pairs, and in the same direction."] if pairs else []
-
-
-def _changes(budgets: Sequence[Group]) -> list[str]:
-    """What each budget turns of what shorter ones told, and what it does not tell of what the one before did."""
-    said: list[str] = []
-    told: dict[tuple[_Key, _Key], str] = {}
-    before = ""
-    for group in budgets:
-        after, found, turned = updates(group), _verdicts(group), dict[str, list[str]]()
-        lost = [
-            f"{one[0]} over {other[0]}"
-            for (one, other), many in told.items()
-            if many == before and found.get((one, other), "better") not in ("better", "worse")
-        ]
-        for one, other in [pair for pair, verdict in found.items() if verdict == "better"]:
-            if many := told.pop((other, one), ""):
-                turned.setdefault(many, []).append(f"{one[0]} over {other[0]}")
-            told[one, other] = after
-        for many, of in turned.items():
-            said.append(f"After {after} updates the other way round than after {many}: {listed(of, most=_NAMED)}.")
-        if lost:
-            said.append(f"What {before} updates told is not told after {after}: {listed(lost, most=_NAMED)}.")
-        before = after
-    return said
-
-
-def _verdicts(group: Group) -> dict[tuple[_Key, _Key], str]:
-    """Of each pair of rows, either way round, what the group says of the first."""
-    compared = group.comparisons
-    pairs = permutations(compared.rows, 2) if compared else ()
-    return {
-        (_key(group.rows[first]), _key(group.rows[second])): found[1]
-        for first, second in pairs
-        if compared and (found := compared.between(first, second))
-    }

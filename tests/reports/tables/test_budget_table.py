@@ -46,8 +46,8 @@ def test_the_longest_rung_shows_all_and_who_overtook_whom() -> None:
     assert cells == {"b": ["80.0", "2", "120.0", "1", "+40.0"], "a": ["100.0", "1", "101.0", "2", "+1.0"]}
     assert [line.model for line in found.table.lines] == ["b", "a"]
     held, turned = found.table.sentences
-    assert "0 of 1 pairs" in held
-    assert "round than after 504: b over a" in turned
+    assert "0 of 1 differences" in held
+    assert "between 504 and 1,008 updates: b over a" in turned
 
 
 def test_pairs_that_every_rung_tells_alike_are_counted() -> None:
@@ -56,7 +56,7 @@ def test_pairs_that_every_rung_tells_alike_are_counted() -> None:
     short = of_budget(1, [*SHORT.rows, models[0]], [better(0, 1), better(0, 2), better(1, 2)])
     found = budget_table(long, [short, long], {})
     assert found is not None
-    assert "2 of 3 pairs" in found.table.sentences[0]
+    assert "2 of 3 differences" in found.table.sentences[0]
 
 
 def test_scores_are_of_the_seeds_that_every_budget_has() -> None:
@@ -99,7 +99,7 @@ def test_a_pair_that_turns_over_two_budgets_is_told() -> None:
     longest = of_budget(4, [placed("b", 1.3, 1, 1, 2016), placed("a", 1.0, 2, 2, 2016)], [better(0, 1)])
     found = budget_table(longest, [SHORT, undecided, longest], {})
     assert found is not None
-    assert "After 2,016 updates the other way round than after 504: b over a" in found.table.sentences[-1]
+    assert "Reversed between 504 and 2,016 updates: b over a" in found.table.sentences[-1]
 
 
 def test_two_rows_of_one_model_stay_two_lines() -> None:
