@@ -289,7 +289,7 @@ def rank_cell(rank: RankInterval | None) -> Cell:
             return Cell("", reason=reason)
         with_option = {
             NEEDS_SEEDS: f"{NEEDS_SEEDS} (--seeds 3)",
-            STILL_LEARNING: f"{STILL_LEARNING} (--rank-unconverged places it)",
+            STILL_LEARNING: f"{STILL_LEARNING} (--rank-unconverged ranks it)",
         }
         return noted(reason.partition(":")[0], with_option.get(reason, reason))
     p = rank.p_against_best

@@ -182,7 +182,7 @@ LanguageOption = Annotated[
     ),
 ]
 RankUnconvergedOption = Annotated[
-    bool, typer.Option("--rank-unconverged", help="Give places to models that were still learning, too.")
+    bool, typer.Option("--rank-unconverged", help="Also rank models that had not converged.")
 ]
 MarginOption = Annotated[
     float | None,
@@ -190,13 +190,13 @@ MarginOption = Annotated[
         min=0.0,
         max=1000.0,
         help="Points below which two rows are the same.",
-        show_default="2 % of human's, or the best row's",
+        show_default="2 % of human's score, or of the best row's",
     ),
 ]
 SameMachineOption = Annotated[
     bool, typer.Option("--same-machine", help="Leave rows out that another processor or other versions computed.")
 ]
-RankingMetricOption = Annotated[str, typer.Option("--metric", help="Sort and place by this metric.")]
+RankingMetricOption = Annotated[str, typer.Option("--metric", help="Sort and rank by this metric.")]
 DataOption = Annotated[
     str, typer.Option("--data", metavar="DATA", help="'scenes', a Karpathy folder or its JSON file.")
 ]
@@ -325,7 +325,7 @@ SeedsOption = Annotated[
         "--seeds",
         min=1,
         max=MAX_SEEDS,
-        help="Trainings of each model, by other random numbers; a place needs 2, better 3.",
+        help="Trainings of each model, by other random numbers; a rank needs 2, better 3.",
         show_default="the preset's, 3 or 1",
         rich_help_panel=_TRAINING,
     ),

@@ -356,7 +356,7 @@ def _stored_data(experiment: Experiment, stored: Sequence[DatasetInfo]) -> _Stor
     if experiment.data.annotations in names or experiment.data.annotations == SCENES or not stored:
         return _StoredData(experiment.data.annotations, experiment.data.annotations)
     if not expanded(experiment.data.annotations).exists():
-        hint = f"write --data as reports name it: {', '.join(names)}" if names else _HINT
+        hint = f"use the data set's name: --data {' or '.join(names)}" if names else _HINT
         raise BenchError(
             f"--data {experiment.data.annotations} is neither data of the results database nor a file or folder", hint
         )

@@ -446,6 +446,6 @@ class Schedule(Strict):
                 setting = every if rate.annealing == "step" else "minimum"
                 yield (
                     f"stage {stage.name}: the learning rate is below a thousandth of its peak for the last "
-                    f"{100 * share:.0f} % of the steps, in which next to nothing is learnt, and its rows get no place; "
+                    f"{100 * share:.0f} % of the steps, in which next to nothing is learnt, and its rows get no rank; "
                     f"let it fall later, by a larger --set schedule.stages.{number}.learning_rate.{setting}=..."
                 )
