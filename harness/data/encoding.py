@@ -93,7 +93,8 @@ def build_vocabulary(captions: Sequence[str], words: VocabularyConfig, preparati
         vocabulary = SubwordVocabulary.build(captions, words.min_count, preparation, words.merges)
     else:
         vocabulary = Vocabulary.build(captions, words.min_count, preparation)
-    vocabulary.save(path)
+    if cache_dir.parent.is_dir():  # a plan makes no workspace
+        vocabulary.save(path)
     return vocabulary
 
 

@@ -3,9 +3,9 @@
 from contextlib import nullcontext, suppress
 from pathlib import Path
 
-from harness.data.dataset import SCENES, Dataset
+from harness.data.dataset import Dataset
 from harness.data.karpathy import annotation_file, picture_folder, read_karpathy, refuse_other_formats
-from harness.data.scenes.dataset import prepare_scenes
+from harness.data.scenes.dataset import SCENES, prepare_scenes
 from harness.data.stored_dataset import load_dataset, save_dataset, stored_path
 from harness.utils.errors import BenchError
 from harness.utils.files import expanded
@@ -15,7 +15,7 @@ from results.files import without_collection
 
 def check_dataset(spec: str, images: Path | None = None, *, trains: bool = False) -> None:
     """BenchError for a `--data` that names nothing, several files, or no data set that can be trained on."""
-    if spec != SCENES:
+    if spec not in SCENES:
         file = annotation_file(expanded(spec))
         if trains:
             refuse_other_formats(file, images)
@@ -29,17 +29,17 @@ def open_dataset(
     reporter: Reporter | None = None,
     may_be_references: bool = True,
 ) -> Dataset:
-    """Open the embedded data set, a folder in Karpathy's format, or references in any other (`read_karpathy`).
+    """Open an embedded data set, a folder in Karpathy's format, or references in any other (`read_karpathy`).
 
-    `spec` is "scenes" (generated under `cache_dir` on first use), a folder with dataset*.json[.gz] and images, or an
-    annotation file itself. BenchError where it does not exist or cannot be read; single unusable images are in
-    `Dataset.faults` instead.
+    `spec` is a name of `SCENES` (generated under `cache_dir` on first use), a folder with dataset*.json[.gz] and
+    images, or an annotation file itself. BenchError where it does not exist or cannot be read; single unusable images
+    are in `Dataset.faults` instead.
     """
-    if spec == SCENES:
+    if spec in SCENES:
         if images is not None:
-            raise BenchError("--images cannot be used with scenes: the embedded data set has its own images")
-        folder = prepare_scenes(cache_dir, reporter=reporter)
-        return read_karpathy(folder, name=SCENES)
+            raise BenchError(f"--images cannot be used with {spec}: the embedded data set has its own images")
+        folder = prepare_scenes(cache_dir, SCENES[spec], reporter)
+        return read_karpathy(folder, name=spec)
     with nullcontext() if reporter is None else reporter.step(f"Reading {spec}"):
         return _read_once(expanded(spec), images, cache_dir, may_be_references=may_be_references)
 
@@ -55,7 +55,7 @@ def _read_once(location: Path, images: Path | None, cache_dir: Path, *, may_be_r
         return stored
     with without_collection():
         dataset = read_karpathy(file, images=images, may_be_references=may_be_references)
-    if not dataset.is_references:
+    if not dataset.is_references and cache_dir.parent.is_dir():  # a plan makes no workspace
         with suppress(OSError):  # a cache that cannot be written costs time only
             save_dataset(path, file, dataset)
     return dataset

@@ -54,6 +54,7 @@ class Reader:
 
 @pytest.fixture
 def reader(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Reader:
+    (tmp_path / "cache").mkdir()
     return Reader(root, tmp_path / "cache", monkeypatch)
 
 
@@ -138,6 +139,12 @@ def test_a_damaged_file_is_read_anew(reader: Reader, size: int) -> None:
 
 
 def test_a_cache_that_cannot_be_written_costs_no_data(reader: Reader) -> None:
-    reader.cache.write_text("a file where the folder should be")
+    (reader.cache / "datasets").write_text("a file where the folder should be")
     assert reader.open() == reader.open()
     assert reader.count == 2
+
+
+def test_without_a_cache_none_is_made(reader: Reader) -> None:
+    reader.cache = reader.cache.parent / "workspace" / "cache"
+    assert reader.open() == reader.open()
+    assert not reader.cache.parent.exists()

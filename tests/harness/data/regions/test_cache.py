@@ -17,7 +17,7 @@ from harness.data.backbones.opening import open_backbone
 from harness.data.dataset import Dataset, Sample
 from harness.data.feature_cache import extract_features
 from harness.data.features import Features
-from harness.data.regions.cache import prepare_regions, regions_place
+from harness.data.regions.cache import half_precision, prepare_regions, regions_place
 from harness.data.regions.features import META, RegionFeatures
 from harness.measure.memory import PeakMemory
 from harness.utils.errors import BenchError
@@ -210,3 +210,13 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
         peaks.append(peak.host.value)
     assert path.stat().st_size > 45e6
     assert peaks[2] - peaks[1] < 6
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
+def test_features_are_rounded_as_numpy_rounds(kind: type) -> None:
+    halves = np.arange(0x7C00, dtype=np.uint16).view(np.float16).astype(np.float64)
+    between = (halves[1:] + halves[:-1]) / 2
+    exact = np.concatenate([halves, between, np.nextafter(between, 0), np.nextafter(between, 1e9)])
+    with np.errstate(over="ignore"):
+        features = exact.astype(kind)
+        np.testing.assert_array_equal(half_precision(features), features.astype(np.float16))
