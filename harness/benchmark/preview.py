@@ -15,12 +15,11 @@ from harness.benchmark.plan import Benchmark, Resolved, check_rows, choose_jobs,
 from harness.benchmark.reuse import reuse_finished_runs
 from harness.benchmark.signature import training_fields
 from harness.data.backbones.opening import open_backbone
-from harness.data.dataset import SCENES
 from harness.data.graph_source import check_source
 from harness.data.known_sizes import KNOWN_SIZES
 from harness.data.prepare_features import missing_features
 from harness.data.regions.opening import check_exists
-from harness.data.scenes.dataset import ScenesConfig, scenes_folder
+from harness.data.scenes.dataset import SCENES, scenes_folder
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
@@ -100,12 +99,10 @@ def preview(
 def _look(benchmark: Benchmark, resolved: Resolved, reporter: Reporter) -> Preview:
     """What is known of data that are here, or are drawn."""
     workspace, conditions, regions = benchmark.workspace, resolved.conditions, benchmark.features.regions
-    if (
-        benchmark.experiment.data.annotations == SCENES
-        and benchmark.experiment.data.images is None
-        and not scenes_folder(workspace.cache, ScenesConfig()).is_dir()
-    ):
-        size = KNOWN_SIZES[SCENES]
+    data = benchmark.experiment.data
+    name = data.annotations
+    if name in SCENES and data.images is None and not scenes_folder(workspace.cache, SCENES[name]).is_dir():
+        size = KNOWN_SIZES[name]
         open_backbone(benchmark.features)  # what it refuses is refused now
         if benchmark.features.graphs is not None:
             check_source(benchmark.features.graphs)
@@ -113,7 +110,7 @@ def _look(benchmark: Benchmark, resolved: Resolved, reporter: Reporter) -> Previ
             check_exists(regions.source)
         drawn = f"{size.train + size.val + size.test:,} pictures drawn, and their features"
         why = "the embedded data are not drawn in this workspace"
-        return Preview(SCENES, size.train, round(size.train * size.captions), why, (drawn,))
+        return Preview(name, size.train, round(size.train * size.captions), why, (drawn,))
     dataset, backbone = open_inputs(conditions, workspace)
     sees = looking(conditions.data.sees, dataset)
     missing = missing_features(dataset, benchmark.features, backbone, sees=sees, cache_dir=workspace.cache)

@@ -93,16 +93,17 @@ FILE         such an annotation file itself; --images DIR names the
 
 def list_data(workspace: options.WorkspaceOption = DEFAULT) -> None:
     """List what can follow --data."""
-    from harness.data.scenes.dataset import CAPTIONS, ScenesConfig, scenes_folder
+    from harness.data.scenes.dataset import CAPTIONS, SCENES, scenes_folder
 
-    config = ScenesConfig()
-    there = scenes_folder(Workspace(workspace).cache, config).is_dir()
-    echo(
-        "scenes       embedded: drawn objects in relations, with boxes; no download.\n"
-        f"             train {config.train}, val {config.val}, test {config.test}, "
-        f"nocaps 3 x {config.nocaps_per_domain} images, {CAPTIONS} captions each;\n"
-        f"             {'drawn already' if there else 'drawn on first use, in seconds'}."
-    )
+    cache = Workspace(workspace).cache
+    for name, config in SCENES.items():
+        drawn = scenes_folder(cache, config).is_dir()
+        echo(
+            f"{name:<13}embedded: drawn objects in relations, with boxes; no download.\n"
+            f"             train {config.train}, val {config.val}, test {config.test}, "
+            f"nocaps 3 x {config.nocaps_per_domain} images, {CAPTIONS} captions each;\n"
+            f"             {'drawn already' if drawn else 'drawn on first use, in seconds'}."
+        )
     echo(_OWN_DATA)
     echo("\nNext: bench data verify FOLDER, then bench run --data FOLDER --backbone NAME")
 

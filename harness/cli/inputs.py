@@ -87,14 +87,15 @@ def optional_preset(preset: str | None, change: list[str] | None) -> Preset | No
 
 def chosen_features(experiment: Experiment, preset: Preset) -> FeatureConfig:
     """The features that models are trained on: the experiment's, or on the embedded data the preset's."""
+    from harness.config.experiment import PRESET_OF_SCENES
     from harness.config.features import FeatureConfig
-    from harness.data.dataset import SCENES
     from harness.data.opening import check_dataset
     from harness.data.regions.opening import needs_backbone
 
     data, features = experiment.data, experiment.features
     given = set() if features is None else features.model_fields_set
-    if data.annotations == SCENES and preset.features is not None and given <= {"graphs", "sentence_graphs"}:
+    is_embedded = data.annotations in PRESET_OF_SCENES
+    if is_embedded and preset.features is not None and given <= {"graphs", "sentence_graphs"}:
         own = {name: getattr(features, name) for name in given}
         features = _with_regions_of_graphs(preset.features.model_copy(update=own), data.annotations)
     else:
@@ -105,7 +106,7 @@ def chosen_features(experiment: Experiment, preset: Preset) -> FeatureConfig:
         from_pictures = features.regions is None or needs_backbone(features.regions.source)
         if from_pictures:
             preset.check_backbone(features.backbone)
-        if "backbone" not in given and not without_features and data.annotations != SCENES and from_pictures:
+        if "backbone" not in given and not without_features and not is_embedded and from_pictures:
             raise BenchError(
                 f"--data {data.annotations} needs a backbone to extract features with",
                 "add --backbone NAME [--backbone-weights FILE], for example --backbone resnet50; "
@@ -120,13 +121,13 @@ def chosen_features(experiment: Experiment, preset: Preset) -> FeatureConfig:
 
 def _with_regions_of_graphs(features: FeatureConfig, data: str) -> FeatureConfig:
     """The features with regions that their graphs are of: on the embedded data boxes, where none are named."""
+    from harness.config.experiment import PRESET_OF_SCENES
     from harness.config.features import check_graph_regions, region_config
-    from harness.data.dataset import SCENES
 
     graphs = features.graphs
     if graphs is None:
         return features
-    if features.regions is None and data == SCENES:
+    if features.regions is None and data in PRESET_OF_SCENES:
         features = features.model_copy(update={"regions": region_config("boxes")})
     check_graph_regions(graphs, features.regions)
     return features

@@ -198,7 +198,7 @@ SameMachineOption = Annotated[
 ]
 RankingMetricOption = Annotated[str, typer.Option("--metric", help="Sort and rank by this metric.")]
 DataOption = Annotated[
-    str, typer.Option("--data", metavar="DATA", help="'scenes', a Karpathy folder or its JSON file.")
+    str, typer.Option("--data", metavar="DATA", help="'scenes', 'scenes-6k', a Karpathy folder or its JSON file.")
 ]
 DeviceOption = Annotated[
     str, typer.Option("--device", metavar="NAME", help="auto, cpu, cuda or cuda:N.", rich_help_panel=_WHERE)

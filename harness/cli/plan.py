@@ -15,7 +15,7 @@ from harness.cli.inputs import doing, open_results
 from harness.cli.options import refuse_typed
 from harness.cli.output import echo, format_table
 from harness.cli.run import make_benchmark
-from harness.config.experiment import DEFAULT_PRESET, Experiment
+from harness.config.experiment import DEFAULT_DATA, DEFAULT_PRESET, PRESET_OF_SCENES, Experiment
 from harness.executors import HERE
 from harness.utils.errors import BenchError
 from harness.utils.files import expanded
@@ -59,7 +59,7 @@ def plan(
     cards: options.CardsOption = None,
     allow_subset: options.AllowSubsetOption = False,
     plugin: options.PluginOption = None,
-    data: options.DataOption = "scenes",
+    data: options.DataOption = DEFAULT_DATA,
     images: options.ImagesOption = None,
     skip_bad_images: options.SkipBadImagesOption = False,
     limit: options.LimitOption = None,
@@ -131,7 +131,7 @@ def plan(
         return
     why, deviations = "what a difference is told from, but none is asked for", ("seed_deviation", "image_deviation")
     refuse_typed(context, deviations, why, "add --detect 1.0, for example")
-    here = data == "scenes" or expanded(data).exists()
+    here = data in PRESET_OF_SCENES or expanded(data).exists()
     if not here and data not in KNOWN_SIZES:
         hint = f"name a folder or file as for bench run, or one of: {', '.join(KNOWN_SIZES)}"
         raise BenchError(f"--data {data} does not exist, and the sizes of this data set are unknown", hint)
@@ -314,12 +314,11 @@ def _rough(seconds: float) -> str:
 
 def _images_to_test(experiment: Experiment) -> tuple[str, int]:
     """The name of `--data`, and how many images its test split has, by its known size or by its files."""
-    from harness.data.dataset import SCENES
     from harness.data.known_sizes import KNOWN_SIZES
-    from harness.data.scenes.dataset import ScenesConfig
+    from harness.data.scenes.dataset import SCENES
 
-    if experiment.data.annotations == SCENES:  # whose known size counts both evaluated splits
-        return SCENES, ScenesConfig().test
+    if experiment.data.annotations in SCENES:  # whose known size counts both evaluated splits
+        return experiment.data.annotations, SCENES[experiment.data.annotations].test
     if experiment.data.annotations in KNOWN_SIZES:
         return experiment.data.annotations, KNOWN_SIZES[experiment.data.annotations].test
     if not expanded(experiment.data.annotations).exists():
@@ -350,10 +349,8 @@ class _StoredData:
 
 def _stored_data(experiment: Experiment, stored: Sequence[DatasetInfo]) -> _StoredData:
     """The data set of the results that `--data` names, by its name there or by its files."""
-    from harness.data.dataset import SCENES
-
     names = dict.fromkeys(dataset.name for dataset in stored)
-    if experiment.data.annotations in names or experiment.data.annotations == SCENES or not stored:
+    if experiment.data.annotations in {*names, *PRESET_OF_SCENES} or not stored:
         return _StoredData(experiment.data.annotations, experiment.data.annotations)
     if not expanded(experiment.data.annotations).exists():
         hint = f"use the data set's name: --data {' or '.join(names)}" if names else _HINT

@@ -17,7 +17,14 @@ from harness.cli.inputs import chosen_features, find_tuned
 from harness.cli.output import ForceOption, check_out, deliver, echo
 from harness.cli.run_one import read_run
 from harness.config.archive import is_archive, read_archive
-from harness.config.experiment import DEFAULT_PRESET, Experiment, is_run, read_experiment, write_experiment
+from harness.config.experiment import (
+    DEFAULT_DATA,
+    DEFAULT_PRESET,
+    Experiment,
+    is_run,
+    read_experiment,
+    write_experiment,
+)
 from harness.config.limits import MAX_COUNT, MAX_SEED
 from harness.config.load import load_preset
 from harness.executors import HERE, Resources, check_executor, choose_executor
@@ -58,7 +65,7 @@ def run(
     cards: options.CardsOption = None,
     allow_subset: options.AllowSubsetOption = False,
     plugin: options.PluginOption = None,
-    data: options.DataOption = "scenes",
+    data: options.DataOption = DEFAULT_DATA,
     images: options.ImagesOption = None,
     skip_bad_images: options.SkipBadImagesOption = False,
     limit: options.LimitOption = None,

@@ -9,6 +9,7 @@ import typer
 
 from harness.cli.experiments import typed_options
 from harness.config.archive import PLUGINS
+from harness.config.experiment import PRESET_OF_SCENES
 from harness.utils.errors import BenchError
 from harness.utils.files import absolute, expanded, shortened
 from harness.utils.yaml_value import parse_yaml_value
@@ -55,13 +56,13 @@ def read_run(
                 "write for example --set files.data=/data/flickr8k",
             )
         if part == "files":
-            files[field] = str(absolute(expanded(text))) if text != "scenes" else text
+            files[field] = str(absolute(expanded(text))) if text not in PRESET_OF_SCENES else text
         else:
             execution[field] = parse_yaml_value(change, text)
 
     for name in ("data", "images"):
         path = files.get(name)
-        if path is not None and path != "scenes" and not Path(path).exists():
+        if path is not None and path not in PRESET_OF_SCENES and not Path(path).exists():
             raise BenchError(
                 f"{file}: files.{name} is not on this machine: {shortened(str(path))}",
                 f"name where it is: bench run {file} --set files.{name}=PATH",
@@ -91,6 +92,6 @@ def read_run(
 
 def _beside(file: Path, value: Any) -> Any:
     """A path of the file's own, which counts from its folder."""
-    if not isinstance(value, str) or value == "scenes":
+    if not isinstance(value, str) or value in PRESET_OF_SCENES:
         return value
     return str(file.absolute().parent / expanded(value))

@@ -14,7 +14,7 @@ from harness.cli import options
 from harness.cli.experiments import experiment_of
 from harness.cli.output import ForceOption, check_out, deliver, echo
 from harness.cli.run import make_benchmark
-from harness.config.experiment import DEFAULT_PRESET
+from harness.config.experiment import DEFAULT_DATA, DEFAULT_PRESET
 from harness.executors import HERE
 from harness.utils.workspace import DEFAULT
 
@@ -43,7 +43,7 @@ def tune(
     ] = HERE,
     trials: Annotated[int, typer.Option(min=1, help="Trainings of each model, the untuned one included.")] = 12,
     plugin: options.PluginOption = None,
-    data: options.DataOption = "scenes",
+    data: options.DataOption = DEFAULT_DATA,
     images: options.ImagesOption = None,
     skip_bad_images: options.SkipBadImagesOption = False,
     tokenizer: options.TokenizerOption = "python",

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 import yaml
-from pydantic import ConfigDict, Field, ValidationError, field_validator
+from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from harness.config.evaluation import TokenizerName, parse_language
 from harness.config.features import FeatureConfig, parse_graphs
@@ -31,17 +31,19 @@ from results.files import read_text
 
 LONGEST = 200_000  # characters of a file
 _OF_PRESET: Final = frozenset({*Preset.model_fields, "stages"})
-DEFAULT_PRESET = "quick"
+DEFAULT_DATA, DEFAULT_PRESET = "scenes", "quick"
+PRESET_OF_SCENES: Final = {DEFAULT_DATA: DEFAULT_PRESET, "scenes-6k": "quick-6k"}
+"""The embedded data sets, and the preset that trains on each where none is named."""
 Setting = str | int | float | bool | None | list[Any] | dict[str, Any]
 
 
 class DataChoice(Strict):
-    """The data set: 'scenes', a Karpathy folder or its JSON file, and where its pictures lie.
+    """The data set: 'scenes', 'scenes-6k', a Karpathy folder or its JSON file, and where its pictures lie.
 
     With a `limit`, the first images alone of each split that is scored.
     """
 
-    annotations: str = "scenes"
+    annotations: str = DEFAULT_DATA
     images: Path | None = None
     limit: int | None = Field(None, ge=1, le=MAX_COUNT)
     skip_bad_images: bool = False
@@ -121,6 +123,18 @@ class Experiment(Strict):
     execution: ExecutionChoice = ExecutionChoice()
     workspace: Path = Path("workspace")
     db: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _choose_preset_of_scenes(cls, content: object) -> object:
+        """Embedded data without a preset have their own."""
+        if not isinstance(content, dict) or content.get("preset"):
+            return content
+        data = content.get("data", {})
+        name = data.get("annotations") if isinstance(data, dict) else data
+        if isinstance(name, str) and name in PRESET_OF_SCENES:
+            return {**content, "preset": PRESET_OF_SCENES[name]}
+        return content
 
     @field_validator("models", mode="before")
     @classmethod
@@ -280,7 +294,7 @@ _PATHS: Final = (
     "db",
 )
 """Fields whose values may be paths."""
-_WORDS: Final = frozenset({"scenes", "boxes", "workspace", "random"})
+_WORDS: Final = frozenset({*PRESET_OF_SCENES, "boxes", "workspace", "random"})
 """Values that are no paths, whatever lies beside the file."""
 
 

@@ -17,7 +17,6 @@ _LATER = {"tokens", "restval"}
 """Fields that came after results had been stored under fingerprints; recipes that use them are signed with what these
 make: `tokens` with the vocabulary, `restval` with the images that are left."""
 _EDGE = 4096  # bytes read at each end of an image file
-SCENES = "scenes"
 
 
 @dataclass(frozen=True, slots=True)

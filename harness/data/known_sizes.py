@@ -16,8 +16,9 @@ class KnownSize:
 
 KNOWN_SIZES = {
     "scenes": KnownSize(1_500, 150, 1_600),
+    "scenes-6k": KnownSize(6_000, 300, 1_600),
     "coco": KnownSize(113_287, 5_000, 5_000, 5.0028, restval=30_504),
     "flickr30k": KnownSize(29_000, 1_014, 1_000),
     "flickr8k": KnownSize(6_000, 1_000, 1_000),
 }
-"""The embedded data set, whose tests are of both evaluated splits, and Karpathy's splits."""
+"""The embedded data sets, whose tests are of both evaluated splits, and Karpathy's splits."""

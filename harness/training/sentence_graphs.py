@@ -16,7 +16,7 @@ from torch import Tensor
 from harness.config.preset import Preset
 from harness.config.schedule import Stage
 from harness.data.batches import Batch, CaptionBatches, VisualSource
-from harness.data.dataset import SCENES, Dataset, Sample
+from harness.data.dataset import Dataset, Sample
 from harness.data.graphs import (
     OPTION,
     NumberedGraph,
@@ -26,6 +26,7 @@ from harness.data.graphs import (
     read_sentence_graphs,
 )
 from harness.data.prepare_features import TRAINING_SPLITS
+from harness.data.scenes.dataset import SCENES
 from harness.data.vocabulary import Vocabulary
 from harness.measure.model_modes import eval_mode
 from harness.training.objectives import CrossEntropy
@@ -89,7 +90,7 @@ def check_sentences(dataset: Dataset, file: Path | None, preset: Preset) -> bool
             "this one is of subwords",
             "add --set vocabulary.kind=words",
         )
-    if file is None and dataset.name != SCENES:
+    if file is None and dataset.name not in SCENES:
         raise BenchError(
             f"schedule {schedule.name!r} learns from scene graphs of captions, and {dataset.name} has none",
             f"add {OPTION}=FILE (its format is in docs/graph_models.md), or choose a preset without such stages",

@@ -15,7 +15,7 @@ from results.statistics.learning import mean_learning
 NOT_STATED = "not stated"
 _OBJECTIVES = {"cross_entropy": "XE", "xe": "XE", "self_critical": "SCST", "scst": "SCST", "reinforce": "REINFORCE"}
 _LONG = re.compile(r"(?<![\w.])\d+\.\d{7,}(?![\w.])")
-_DRAWN = "scenes"
+_DRAWN = ("scenes", "scenes-6k")
 _NOCAPS = "nocaps"
 
 
@@ -99,7 +99,7 @@ def contamination(pretraining: StoredPretraining | None, dataset: str, split: st
     trained_on = _plain(dataset).replace(_NOCAPS, "")
     evaluated = _NOCAPS if split == _NOCAPS or _plain(dataset).startswith(_NOCAPS) else trained_on
     captions = _found(pretraining.captions_of, trained_on)
-    images = None if dataset == _DRAWN else _found(pretraining.overlap, evaluated)
+    images = None if dataset in _DRAWN else _found(pretraining.overlap, evaluated)
     others = ", ".join(name for name in pretraining.captions_of if name != captions)
     if not pretraining.captions_of:
         label, symbol = "pretrained", "†"
@@ -115,7 +115,7 @@ def contamination(pretraining: StoredPretraining | None, dataset: str, split: st
     if images:
         label, symbol = "images possibly seen", "§"
         seen = f"It may have seen images of this split. {pretraining.overlap[images]}"
-    elif dataset == _DRAWN:
+    elif dataset in _DRAWN:
         seen = f"The images of {dataset} are drawn by captionbench, so it has seen none of them."
     return Badge(label, f"{trained} {seen}", symbol)
 

@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from harness.data.dataset import Dataset
 from harness.data.scenes.drawing import (
@@ -51,6 +51,10 @@ class ScenesConfig:
     def digest(self) -> str:
         """The name of the generated folder, from these values and the generator's version."""
         return digest({"version": VERSION, **asdict(self)})
+
+
+SCENES: Final = {"scenes": ScenesConfig(), "scenes-6k": ScenesConfig(train=6000, val=300)}
+"""The embedded data sets by name. The larger one has all pictures of the other, and the same to test on."""
 
 
 def scenes_folder(cache_dir: Path, config: ScenesConfig) -> Path:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from harness.data.scenes.dataset import ScenesConfig
+from harness.data.scenes.dataset import SCENES, ScenesConfig
 from harness.utils.errors import BenchError
 from tests.harness.conftest import bench_ok, bench_or_raise, heavy_packages_of_each
 
@@ -122,7 +122,7 @@ def test_boxes_that_are_no_corners_say_what_to_write(photos: Path) -> None:
 
 def test_scenes_are_drawn_once_and_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = ScenesConfig(train=2, val=1, test=1, nocaps_per_domain=1)
-    monkeypatch.setattr("harness.data.scenes.dataset.ScenesConfig", lambda: config)
+    monkeypatch.setitem(SCENES, "scenes", config)
     assert "drawn on first use" in bench_or_raise("data", "list", "--workspace", tmp_path)[1]
     assert "train 2, val 1, test 1, nocaps 3" in bench_ok("data", "verify", "scenes", "--workspace", tmp_path).stdout
     assert "drawn already" in bench_or_raise("data", "list", "--workspace", tmp_path)[1]

@@ -103,6 +103,23 @@ def test_graphs_of_scenes_need_one_option() -> None:
         assert chosen.graphs.noise == 0.2
 
 
+@pytest.mark.parametrize(
+    ("content", "data", "preset"),
+    [
+        ({}, "scenes", "quick"),
+        ({"data": {"limit": 5}}, "scenes", "quick"),
+        ({"data": "scenes"}, "scenes", "quick"),
+        ({"data": {"annotations": "scenes-6k"}}, "scenes-6k", "quick-6k"),
+        ({"preset": "smoke", "data": {"limit": 5}}, "scenes", "smoke"),
+        ({"preset": "quick", "data": "scenes-6k"}, "scenes-6k", "quick"),
+        ({"data": "photos"}, "photos", "quick"),
+    ],
+)
+def test_embedded_data_have_their_preset(content: dict[str, Any], data: str, preset: str) -> None:
+    experiment = validate_experiment(content, "here")
+    assert (experiment.data.annotations, experiment.preset) == (data, preset)
+
+
 def test_a_file_runs_as_its_options_do(tmp_path: Path, draw_scenes: DrawScenes) -> None:
     data = draw_scenes(train=8, val=2, test=3)
     words = [*run_words(data, tmp_path / "w", "blind,majority", TINY)[1:], "--backbone", "filterbank", "--jobs", 1]

@@ -291,7 +291,7 @@ def test_stated_variances_take_the_size_of_a_path(draw_scenes: DrawScenes) -> No
     ("models", "options", "hint"),
     [
         (1, (), "--image-deviation 40"),
-        (2, ("--data", "mine.json"), "write --data as reports name it: scenes"),
+        (2, ("--data", "mine.json"), "--data scenes"),
         (0, ("--seed-deviation", "5"), "--seed-deviation 5 --image-deviation 40"),
         (None, ("--seed-deviation", "5"), "--seed-deviation 5 --image-deviation 40"),
     ],

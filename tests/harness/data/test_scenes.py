@@ -3,17 +3,20 @@
 import re
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from harness.config.experiment import PRESET_OF_SCENES
 from harness.data.dataset import Dataset
 from harness.data.graphs import SHAPE_OF
 from harness.data.images import load_image
 from harness.data.karpathy import read_karpathy
+from harness.data.known_sizes import KNOWN_SIZES
 from harness.data.opening import open_dataset
-from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
+from harness.data.scenes.dataset import SCENES, ScenesConfig, prepare_scenes
 from harness.data.scenes.drawing import DETAILS, OBJECT_COLOURS, SHAPES, Square, encode_png
 from harness.data.scenes.language import SHORTEST, describe
 from harness.data.scenes.layout import DOMAINS, SEEN, UNSEEN, Chance, Scene, compose
@@ -100,8 +103,15 @@ def test_opening_gives_splits_domains_and_differing_captions(tiny: Dataset) -> N
 
 
 def test_the_embedded_name_opens_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harness.data.scenes.dataset.ScenesConfig", lambda: TINY)
-    assert open_dataset("scenes", cache_dir=tmp_path).name == "scenes"
+    more = replace(TINY, train=TINY.train + 1)
+    monkeypatch.setitem(SCENES, "scenes", TINY)
+    monkeypatch.setitem(SCENES, "scenes-6k", more)
+    assert SCENES.keys() == PRESET_OF_SCENES.keys() <= KNOWN_SIZES.keys()
+    small, large = (open_dataset(name, cache_dir=tmp_path) for name in SCENES)
+    assert (small.name, large.name) == ("scenes", "scenes-6k")
+    assert len(large.splits["train"]) == TINY.train + 1
+    for name in ("val", "test", "nocaps"):  # the same pictures, of other ids
+        assert [each.captions for each in large.splits[name]] == [each.captions for each in small.splits[name]]
     with pytest.raises(BenchError, match="--images"):
         open_dataset("scenes", cache_dir=tmp_path, images=tmp_path)
 

@@ -44,6 +44,7 @@ UNKNOWN = StoredPretraining((), "not documented", (), {}, "not documented")
         (SEEN, "nocaps", "test", "images possibly seen", ["COCO, Web", "So here."]),
         (SEEN, "flickr8k", "test", "other captions seen", ["COCO, Web"]),
         (SEEN, "scenes", "nocaps", "other captions seen", ["COCO, Web", "drawn by captionbench"]),
+        (SEEN, "scenes-6k", "test", "other captions seen", ["COCO, Web", "drawn by captionbench"]),
         (replace(SEEN, overlap={}), "coco", "test", "COCO captions seen", ["own data set"]),
         (LABELS, "coco", "test", "pretrained", ["ImageNet"]),
         (UNKNOWN, "scenes", "test", "pretraining unknown", []),
