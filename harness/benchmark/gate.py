@@ -152,7 +152,7 @@ def record(gate: Gate, folder: Path, reporter: Reporter, expected: Recording | N
         texts = [
             caption for samples in gate.context.data.evaluated.values() for each in samples for caption in each.captions
         ]
-        evaluator.warm_up([*texts, *_WRITTEN])
+        evaluator.warm_up([*texts, *_WRITTEN], ())
         for model in gate.models:
             reporter.note(f"{model.name}: what it says, and its first steps")
             recorder = _Recorder(gate, model.name, weights_of(folder, model.name), evaluator)

@@ -83,8 +83,8 @@ class Services(ExitStack):
         """Start what scores captions, hidden behind the first training."""
         if not self._warm:
             samples = chain.from_iterable(context.data.evaluated.values())
-            references = chain.from_iterable(sample.captions for sample in samples)
-            self.evaluator(context).warm_up([*context.inputs.vocabulary.words, *references])
+            references = [caption for sample in samples for caption in sample.captions]
+            self.evaluator(context).warm_up(references, context.inputs.vocabulary.words)
             self._warm = True
 
 

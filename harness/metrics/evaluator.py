@@ -96,10 +96,13 @@ class Evaluator:
         self._references: dict[str, Tokens] = {}
         self._answered: Answered = {}
 
-    def warm_up(self, captions: Sequence[str]) -> None:
-        """Start METEOR for these words in the background; `evaluate` reports a Java that does not work."""
+    def warm_up(self, references: Sequence[str], captions: Sequence[str]) -> None:
+        """Start METEOR in the background for these references and for captions of these words, as written.
+
+        `evaluate` reports a Java that does not work.
+        """
         if "METEOR" in self.settings.wanted:
-            self._meteor.prepare(captions)
+            self._meteor.prepare(references, captions)
 
     def evaluate(
         self,

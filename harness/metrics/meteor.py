@@ -5,12 +5,12 @@ each caption (edu.cmu.meteor.scorer.MeteorStats); a segment's score is a functio
 same function of their sum, not the mean over segments. So a subset's corpus score needs no further run.
 
 The jar's table has 5.3 million pairs of phrases, and reading them takes most of its time. A pair matches only if one of
-its phrases is in a caption and the other in a reference, so pairs with a word that occurs in neither can be left out:
-as long as the order of the others is kept, every statistic stays the same. The table is cached as arrays of word
-numbers in the user's cache, where filtering it takes half a second.
+its phrases is in a caption and the other in a reference, so other pairs can be left out: as long as the order of those
+that stay is kept, every statistic stays the same. The table is cached as arrays of word numbers in the user's cache,
+where filtering it takes half a second.
 
-Of what is left, half is the jar's normalisation, which changes nothing in captions of letters alone, as those of scenes
-are: it is asked for where there are others.
+Of what is left, more than half is the jar's normalisation, which it repeats for every pair of caption and reference.
+It changes nothing in captions of letters alone; the jar's own `Normalizer` is asked once for each of the others.
 
 Other languages than English get an empty table (`harness.metrics.languages`), and normalisation wherever the jar has
 rules for it.
@@ -27,7 +27,7 @@ import threading
 import zipfile
 from array import array
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -40,7 +40,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.data.formats.references import METEOR_SEPARATOR, sanitise_meteor_field
-from harness.metrics.java import JavaError, java_command, java_environment
+from harness.metrics.java import JavaError, java_command, java_environment, run_java
 from harness.metrics.languages import ENGLISH, MeteorLanguage
 from harness.metrics.ptb import tokenize_ptb
 from harness.utils.atomic import replacing
@@ -52,11 +52,12 @@ STATISTICS: Final = 23
 _CHUNKS: Final = 20
 _FORMAT: Final = 1
 _PAIRS_READ, _PAIRS_WRITTEN = 500, 200_000  # chunk sizes, small enough for the processor's cache
-_PIECES: Final = re.compile("[a-z0-9]+")
+_MULTIPLIER: Final = np.uint64(0x9E3779B97F4A7C15)  # odd, of the hash of phrases
 _PLAIN: Final = re.compile("([a-z]+( [a-z]+)*)?")
 _HEAP_MB: Final = 1024  # half of it suffices for captions, all of it for thousands of matching words
-# Java's quick compiler alone: 5,000 captions take a third less time, and 20,000 the same as with its thorough one.
-_COMPILER: Final = "-XX:TieredStopAtLevel=1"
+# Java's quick compiler alone: 5,000 captions take a third less time, and 20,000 the same as with its thorough one. One
+# thread collects garbage: several would take a tenth more processor time, and twice the memory.
+_JVM: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 _GRACE_S: Final = 5.0
 
 
@@ -96,6 +97,7 @@ def _metric(language: MeteorLanguage) -> Metric:
 METEOR: Final = _metric(ENGLISH)
 Mask = NDArray[np.bool_]
 Numbers = NDArray[np.integer]
+Hashes = NDArray[np.uint64]
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,33 @@ class Phrases:
     def all_in(self, words: Mask) -> Mask:
         """Which phrases consist of the given words only."""
         return np.logical_and.reduceat(words[self.numbers], self.starts) if len(self.lengths) else np.zeros(0, bool)
+
+    def hashes(self, chosen: Numbers) -> Hashes:
+        """Hashes of the chosen phrases, those of `hash_runs` for the same words."""
+        lengths = self.lengths[chosen].astype(np.int32)
+        ends = np.cumsum(lengths)
+        position = np.arange(lengths.sum()) - np.repeat(ends - lengths, lengths)
+        words = self.numbers[_ranges(self.starts[chosen], lengths)]
+        terms = (words + np.uint64(1)) * _powers(int(lengths.max(initial=0)))[position]
+        return np.add.reduceat(terms, ends - lengths) if len(terms) else np.zeros(0, np.uint64)
+
+
+def hash_runs(numbers: Numbers, longest: int) -> Hashes:
+    """Hashes of all runs of 1 to `longest` words, sorted; -1 in `numbers` is no word, and in no run."""
+    padded = np.concatenate([numbers, np.full(longest, -1)])
+    within = np.ones(len(numbers), bool)
+    total = np.zeros(len(numbers), np.uint64)
+    hashes = [np.zeros(0, np.uint64)]
+    for position, power in enumerate(_powers(longest)):
+        words = padded[position : position + len(numbers)]
+        within &= words >= 0
+        total += (words + 1).astype(np.uint64) * power
+        hashes.append(total[within])
+    return np.unique(np.concatenate(hashes))
+
+
+def _powers(count: int) -> Hashes:
+    return np.cumprod(np.full(count, _MULTIPLIER), dtype=np.uint64)
 
 
 @dataclass(frozen=True)
@@ -166,34 +195,28 @@ class ParaphraseTable:
         with replacing(path) as part, part.open("wb") as file:
             np.savez(file, **arrays)  # type: ignore[arg-type]
 
-    def occurring(self, captions: Iterable[str]) -> Mask:
-        """Which of the words METEOR may find in these tokenised captions, (W,).
+    def matching(self, references: Iterable[str], words: Iterable[str]) -> Numbers:
+        """The pairs that may match: all their words are among these, and one of their phrases is in a reference."""
+        occurring = np.zeros(len(self.words), bool)
+        occurring[[self.numbers[word] for word in words if word in self.numbers]] = True
+        run = self._run
+        kept = np.flatnonzero(self.first.all_in(occurring)[run] & self.second.all_in(occurring))
+        tokens = [self.numbers.get(word, -1) for text in references for word in (*text.lower().split(" "), "")]
+        longest = int(max(self.first.lengths.max(initial=0), self.second.lengths.max(initial=0)))
+        runs = hash_runs(np.array(tokens, np.int64), longest)
+        # Two phrases of the same hash may keep a pair too many, which changes nothing.
+        in_reference = _are_in(self.first.hashes(run[kept]), runs) | _are_in(self.second.hashes(kept), runs)
+        matching: Numbers = kept[in_reference]
+        return matching
 
-        METEOR splits tokens at punctuation and drops some of it, but never splits between two letters or digits. So
-        each of its words, without its punctuation, is a run of the pieces between the punctuation of one token.
-        """
-        runs = {""}
-        for token in {token for caption in captions for token in caption.split(" ")}:
-            pieces = _PIECES.findall(token.lower())
-            for start in range(len(pieces)):
-                run = ""
-                for piece in pieces[start:]:
-                    run += piece
-                    if len(run) > self._longest:
-                        break
-                    runs.add(run)
-        return np.fromiter((bare in runs for bare in self._bare), bool, len(self.words))
-
-    def write(self, target: IO[bytes], occurring: Mask) -> None:
-        """Write the pairs all of whose words are `occurring` as the jar reads them, gzipped."""
+    def write(self, target: IO[bytes], kept: Numbers) -> None:
+        """Write the pairs of these numbers, ascending, as the jar reads them, gzipped."""
         # A word within a phrase, at the end of a pair's first, and at the end of its second, before the next pair.
         forms = np.array([word + after for after in (b" ", b"\n", b"\n0\n") for word in self.words], object)
-        run: Numbers = np.repeat(np.arange(len(self.repeats), dtype=np.int32), self.repeats)
-        kept = np.flatnonzero(self.first.all_in(occurring)[run] & self.second.all_in(occurring))
         text = [b"0\n"]
         for start in range(0, len(kept), _PAIRS_WRITTEN):
             pairs: Numbers = kept[start : start + _PAIRS_WRITTEN]
-            sides: tuple[tuple[Phrases, Numbers], ...] = ((self.first, run[pairs]), (self.second, pairs))
+            sides: tuple[tuple[Phrases, Numbers], ...] = ((self.first, self._run[pairs]), (self.second, pairs))
             lengths = np.column_stack([phrases.lengths[chosen] for phrases, chosen in sides]).astype(np.int32)
             ends = np.cumsum(lengths, dtype=np.int32).reshape(-1, 2)
             form = np.empty(ends[-1, -1], np.int32)
@@ -206,13 +229,14 @@ class ParaphraseTable:
             file.write(b"".join(text)[: -len(b"0\n")])
 
     @cached_property
-    def _bare(self) -> list[str]:
-        """The words' letters and digits."""
-        return ["".join(_PIECES.findall(word.decode("utf-8", "replace").lower())) for word in self.words]
+    def _run(self) -> Numbers:
+        """The first phrase of each pair."""
+        return np.repeat(np.arange(len(self.repeats), dtype=np.int32), self.repeats)
 
     @cached_property
-    def _longest(self) -> int:
-        return max(map(len, self._bare), default=0)
+    def numbers(self) -> dict[str, int]:
+        """The number of each of the words."""
+        return {word.decode("utf-8", "replace"): number for number, word in enumerate(self.words)}
 
 
 def paraphrase_table(source: Path) -> ParaphraseTable:
@@ -244,6 +268,19 @@ def _ranges(starts: Numbers, lengths: Numbers) -> Numbers:
     return np.repeat(starts - before, lengths) + np.arange(int(lengths.sum()), dtype=lengths.dtype)
 
 
+def _are_in(hashes: Hashes, known: Hashes) -> Mask:
+    """Which hashes are among the known ones, which ascend."""
+    if not len(known):
+        return np.zeros(len(hashes), bool)
+    found: Mask = known[np.minimum(np.searchsorted(known, hashes), len(known) - 1)] == hashes
+    return found
+
+
+def words_of(captions: Iterable[str]) -> set[str]:
+    """The distinct words of normalised captions, in lower case as METEOR compares them."""
+    return {word for caption in captions for word in caption.lower().split(" ")}
+
+
 def meteor_jar() -> Path:
     """Path of the METEOR 1.5 jar inside pycocoevalcap."""
     return Path(str(resources.files("pycocoevalcap") / "meteor" / "meteor-1.5.jar"))
@@ -265,8 +302,7 @@ class MeteorProcess:
         timeout_s: longest wait for the next answer, start-up included.
         paraphrases: an open file of paraphrases to use instead of the jar's table, which takes 6 to 8 s to read; it may
             be closed afterwards, and needs no name.
-        plain: whether all captions are of lower-case letters and single spaces, which METEOR's normalisation leaves as
-            they are. Without it an answer takes half the time.
+        normalise: whether the jar normalises captions, for every answer anew; `MeteorNormalizer` does it once.
         language: of the captions.
     """
 
@@ -276,17 +312,17 @@ class MeteorProcess:
         *,
         timeout_s: float,
         paraphrases: IO[bytes] | None = None,
-        plain: bool = False,
+        normalise: bool = False,
         language: MeteorLanguage = ENGLISH,
     ) -> None:
-        self._timeout_s, self.plain = timeout_s, plain
+        self._timeout_s = timeout_s
         options = ["-", "-", "-stdio", "-l", language.code]
-        if language.normalises and not plain:
+        if normalise:
             options.append("-norm")
         if paraphrases is not None:
             paraphrases.seek(0)
             options += ["-a", f"/dev/fd/{paraphrases.fileno()}"]
-        command = java_command(java, _COMPILER, "-jar", str(meteor_jar()), *options, heap_mb=_HEAP_MB)
+        command = java_command(java, *_JVM, "-jar", str(meteor_jar()), *options, heap_mb=_HEAP_MB)
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
         try:
             self._process = subprocess.Popen(
@@ -380,69 +416,103 @@ def _start_thread(work: Callable[..., None], *arguments: object) -> threading.Th
 
 
 def _question(references: Sequence[str], candidate: str) -> bytes:
-    fields = ["SCORE", *map(sanitise_meteor_field, references), sanitise_meteor_field(candidate)]
-    return (f" {METEOR_SEPARATOR} ".join(fields) + "\n").encode()
+    return (f" {METEOR_SEPARATOR} ".join(["SCORE", *references, candidate]) + "\n").encode()
+
+
+class MeteorNormalizer:
+    """Captions as METEOR's `-norm` writes them, by the jar's own class; each is asked for once."""
+
+    def __init__(self, language: MeteorLanguage, *, timeout_s: float) -> None:
+        self._language, self._timeout_s = language, timeout_s
+        self._normalised: dict[str, str] = {}
+
+    def normalise(self, captions: Iterable[str], java: Path) -> dict[str, str]:
+        """By caption its normal form; JavaError where the program fails."""
+        distinct = dict.fromkeys(captions)
+        new = [caption for caption in distinct if not self._is_normal(caption) and caption not in self._normalised]
+        if new:
+            self._normalised.update(zip(new, self._ask(new, java), strict=True))
+        return {caption: self._normalised.get(caption, caption) for caption in distinct}
+
+    def _is_normal(self, caption: str) -> bool:
+        """Whether normalisation is known to leave a caption as it is: English letters and single spaces."""
+        return not self._language.normalises or (self._language == ENGLISH and _PLAIN.fullmatch(caption) is not None)
+
+    def _ask(self, captions: Sequence[str], java: Path) -> list[str]:
+        program = ("-cp", str(meteor_jar()), "edu.cmu.meteor.util.Normalizer", self._language.code, "true")
+        command = java_command(java, *_JVM, "-Dstdout.encoding=UTF-8", *program, heap_mb=_HEAP_MB)
+        given = "".join(f"{caption}\n" for caption in captions)
+        done = run_java("METEOR's normalizer", command, timeout_s=self._timeout_s, given=given.encode())
+        lines = done.stdout.decode("utf-8", "replace").replace("\r\n", "\n").split("\n")[:-1]
+        if len(lines) != len(captions):
+            raise JavaError(f"METEOR's normalizer: {len(captions)} captions went in, {len(lines)} lines came out")
+        return lines
 
 
 class MeteorSession:
-    """One METEOR process for many systems, restarted after a failure or for words that it was not started for."""
+    """One METEOR process for many systems, restarted after a failure or for captions that it was not started for."""
 
     def __init__(self, find_java: Callable[[], Path], *, timeout_s: float, language: MeteorLanguage = ENGLISH) -> None:
         self._find_java, self._timeout_s, self._language = find_java, timeout_s, language
+        self._normalizer = MeteorNormalizer(language, timeout_s=timeout_s)
         self._process: MeteorProcess | None = None
         self._table: ParaphraseTable | None = None
-        self._covered: Mask | None = None  # the table's words that the process has the paraphrases of
-        self._plain = language == ENGLISH  # all captions so far
+        # What the process has the paraphrases of: references, normalised, and words of the table.
+        self._references: set[str] = set()
+        self._words: set[str] = set()
         self._preparing: threading.Thread | None = None
 
-    def prepare(self, captions: Sequence[str]) -> None:
-        """Start in the background for these words. A Java that does not work is reported by `statistics`, not here."""
+    def prepare(self, references: Sequence[str], captions: Sequence[str]) -> None:
+        """Start in the background for references and for the words of captions, not tokenised.
+
+        A Java that does not work is reported by `statistics`, not here.
+        """
 
         def work() -> None:
             with suppress(JavaError):
-                self._start(tokenize_ptb(captions))
+                java = self._find_java()
+                tokens = tokenize_ptb([*references, *captions])
+                normal = self._normalizer.normalise(tokens, java)
+                self._start(java, {normal[text] for text in tokens[: len(references)]}, normal.values())
 
         self._preparing = _start_thread(work)
 
     def statistics(self, references: Mapping[int, Sequence[str]], candidates: Mapping[int, str]) -> Array:
         """As `MeteorProcess.statistics`; JavaError too where there is no working Java. The next call starts another."""
-        process = self.start([*chain.from_iterable(references.values()), *candidates.values()])
+        self._wait()
+        java = self._find_java()
+        fields = {text: sanitise_meteor_field(text) for text in chain(*references.values(), candidates.values())}
+        normal = self._normalizer.normalise(fields.values(), java)
+        asked = {image_id: [normal[fields[text]] for text in references[image_id]] for image_id in candidates}
+        captions = {image_id: normal[fields[text]] for image_id, text in candidates.items()}
+        process = self._start(java, set(chain.from_iterable(asked.values())), captions.values())
         try:
-            return process.statistics(references, candidates)
+            return process.statistics(asked, captions)
         except JavaError:
             self._process = None
             raise
-
-    def start(self, captions: Sequence[str]) -> MeteorProcess:
-        """The process for tokenised captions: the current one, unless it was started for other words."""
-        self._wait()
-        return self._start(captions)
 
     def close(self) -> None:
         """End the process, even one that is still being prepared; safe to call twice."""
         self._wait()
         self._end_process()
 
-    def _start(self, captions: Sequence[str]) -> MeteorProcess:
-        java = self._find_java()
+    def _start(self, java: Path, references: Collection[str], captions: Iterable[str]) -> MeteorProcess:
+        """The process for normalised captions: the current one, unless it was started for others."""
         try:
             self._table = self._table or self._paraphrases()
-            needed = self._table.occurring(captions)
-            covered = needed if self._covered is None else needed | self._covered
-            self._plain = self._plain and all(map(_PLAIN.fullmatch, captions))
-            if self._process is None or self._process.plain != self._plain or (covered != self._covered).any():
+            words = words_of(chain(references, captions)) & self._table.numbers.keys()
+            is_covered = self._references.issuperset(references) and self._words.issuperset(words)
+            if self._process is None or not is_covered:
                 self._end_process()
+                self._references.update(references)
+                self._words.update(words)
                 # Without a name, it is deleted when the last process closes it.
                 with tempfile.TemporaryFile() as paraphrases:
-                    self._table.write(paraphrases, covered)
+                    self._table.write(paraphrases, self._table.matching(self._references, self._words))
                     self._process = MeteorProcess(
-                        java,
-                        timeout_s=self._timeout_s,
-                        paraphrases=paraphrases,
-                        plain=self._plain,
-                        language=self._language,
+                        java, timeout_s=self._timeout_s, paraphrases=paraphrases, language=self._language
                     )
-                self._covered = covered
         except OSError as error:
             raise JavaError(f"METEOR: its paraphrases cannot be prepared: {error.strerror or error}") from error
         return self._process

@@ -11,7 +11,6 @@ import pytest
 
 from harness.metrics.evaluator import Evaluator
 from harness.metrics.java import bundled_java
-from harness.metrics.ptb import tokenize_ptb
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "evaluation"
 
@@ -57,8 +56,8 @@ def evaluator(tmp_path_factory: pytest.TempPathFactory, coco: Coco) -> Iterator[
         patch.delenv("BENCH_JAVA", raising=False)
         patch.setenv("LC_ALL", "de_DE.UTF-8")
         shared = Evaluator()
-        captions = [*coco.candidates.values(), *(text for texts in coco.references.values() for text in texts)]
-        shared._meteor.start(tokenize_ptb(captions))
+        shared.warm_up([text for texts in coco.references.values() for text in texts], [*coco.candidates.values()])
+        shared._meteor._wait()
     with shared:
         yield shared
 

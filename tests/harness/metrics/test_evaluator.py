@@ -177,7 +177,7 @@ def test_without_a_working_java_only_meteor_is_missing(tmp_path, coco, monkeypat
     monkeypatch.setenv("BENCH_JAVA", str(java))
     monkeypatch.setattr("harness.metrics.evaluator.TIMEOUT_S", 1)
     with Evaluator() as evaluator:
-        evaluator.warm_up([])
+        evaluator.warm_up([], [])
         found = evaluator.evaluate(coco.references, coco.candidates)
     for metric in COMPUTED:
         quantity = found.scores[OVERALL][metric]

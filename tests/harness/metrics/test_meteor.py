@@ -14,17 +14,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import harness.metrics.meteor as meteor_module
 from harness.metrics.java import JavaError, bundled_java, find_java, java_version
+from harness.metrics.languages import METEOR_LANGUAGES
 from harness.metrics.meteor import (
     STATISTICS,
-    Mask,
+    MeteorNormalizer,
     MeteorProcess,
     MeteorSession,
+    Numbers,
     ParaphraseTable,
     meteor,
     meteor_jar,
     meteor_paraphrases,
     paraphrase_table,
+    words_of,
 )
 
 # Statistics as meteor-1.5.jar answers them to SCORE, and what it makes of them by EVAL: each and all together.
@@ -141,9 +145,9 @@ def write_table(path: Path, pairs: list[tuple[str, str]]) -> Path:
     return path
 
 
-def write(table: ParaphraseTable, path: Path, occurring: Mask) -> None:
+def write(table: ParaphraseTable, path: Path, kept: Numbers) -> None:
     with path.open("wb") as file:
-        table.write(file, occurring)
+        table.write(file, kept)
 
 
 def read_pairs(path: Path) -> list[tuple[str, str]]:
@@ -157,49 +161,89 @@ def source(tmp_path: Path) -> Path:
     return write_table(tmp_path / "paraphrase-en.gz", PAIRS)
 
 
-def test_pairs_whose_words_occur_are_kept_in_order(source: Path, tmp_path: Path) -> None:
+def test_pairs_are_kept_in_order_if_one_phrase_is_in_a_reference(source: Path, tmp_path: Path) -> None:
     table = ParaphraseTable.read(source)
-    captions = [*CANDIDATES.values(), *(text for texts in REFERENCES.values() for text in texts)]
-    write(table, tmp_path / "kept.gz", table.occurring(captions))
-    assert read_pairs(tmp_path / "kept.gz") == PAIRS[:-1]
-    write(table, tmp_path / "few.gz", table.occurring(["a car", "an automobile of us", "the vehicle"]))
-    assert read_pairs(tmp_path / "few.gz") == PAIRS[:2]
-    write(table, tmp_path / "none.gz", table.occurring(["zebra"]))
-    assert read_pairs(tmp_path / "none.gz") == []
+
+    def kept(references: list[str], captions: list[str]) -> list[tuple[str, str]]:
+        write(table, tmp_path / "kept.gz", table.matching(references, words_of([*references, *captions])))
+        return read_pairs(tmp_path / "kept.gz")
+
+    assert kept(["a car drives", "an automobile of us"], ["the vehicle"]) == PAIRS[:2]
+    assert kept(["the vehicle"], ["a car"]) == PAIRS[:1], "in either direction"
+    assert kept(["car a", "vehicle of the"], ["a car is the vehicle"]) == [], "all words, but no phrase"
+    assert kept(["a", "car", "the", "vehicle"], []) == [], "no phrase goes beyond its reference"
+    assert kept(["a car"], ["the bus"]) == []
+    assert kept([], ["a car", "the vehicle"]) == []
 
 
-def test_statistics_are_those_of_the_whole_table(source: Path, tmp_path: Path) -> None:
-    table = ParaphraseTable.read(source)
-    captions = [*CANDIDATES.values(), *(text for texts in REFERENCES.values() for text in texts)]
-    write(table, tmp_path / "kept.gz", table.occurring(captions))
-    empty = write_table(tmp_path / "empty.gz", [])
+def test_statistics_are_those_of_the_whole_table_normalised_each_time(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr("harness.metrics.meteor.meteor_paraphrases", lambda: source)
     found = []
-    for paraphrases in (source, tmp_path / "kept.gz", empty):
+    for paraphrases in (source, write_table(tmp_path / "empty.gz", [])):
         with (
             paraphrases.open("rb") as file,
-            closing(MeteorProcess(bundled_java(), timeout_s=60, paraphrases=file)) as process,
+            closing(MeteorProcess(bundled_java(), timeout_s=60, paraphrases=file, normalise=True)) as process,
         ):
             found.append(process.statistics(REFERENCES, CANDIDATES))
-    whole, kept, none = found
-    assert (kept == whole).all()
+    whole, none = found
+    with closing(MeteorSession(bundled_java, timeout_s=60)) as session:
+        assert (session.statistics(REFERENCES, CANDIDATES) == whole).all()
     assert (none != whole).any(axis=1)[:2].all()  # paraphrases matter here
 
 
-def test_captions_of_letters_alone_need_no_normalisation(source: Path) -> None:
+ODD_WORDS = (
+    "t-shirt st. u.s. boy's 'em 5,300 12:43 caf\u00e9 l'homme -lrb- & \u2019s 10\u00a0pm \u00a0 no. 5 a.m. "
+    "... `` x--y \u2013 \u4e2d\u6587 \U0001f600"
+)
+
+
+@pytest.mark.parametrize("code", ["en", "fr"])
+def test_captions_are_normalised_as_by_the_jar(source: Path, code: str) -> None:
     every = [word.decode() for word in paraphrase_table(meteor_paraphrases()).words]
-    words = [word for word in every if re.fullmatch("[a-z]+", word)][::40]
+    words = [word for word in every if re.fullmatch("[a-z]+", word)][::200]
     words += ["cannot", "dont", "gonna", "mr", "etc", "st", "no"]
-    references = {start: [" ".join(words[start : start + 12])] for start in range(0, len(words), 6)} | {-1: ["a"]}
-    candidates = {start: " ".join(words[start + 3 : start + 9]) for start in range(0, len(words), 6)} | {-1: ""}
-    found = []
-    for plain in (True, False):
-        with (
-            source.open("rb") as file,
-            closing(MeteorProcess(bundled_java(), timeout_s=60, paraphrases=file, plain=plain)) as process,
-        ):
-            found.append(process.statistics(references, candidates))
-    assert len(found[0]) > 150
-    assert (found[0] == found[1]).all()
+    words += ODD_WORDS.split(" ")
+    references = {start: [" ".join(words[start : start + 8])] for start in range(0, len(words), 4)} | {-1: ["a"]}
+    candidates = {start: " ".join(words[start + 2 : start + 6]) for start in range(0, len(words), 4)} | {-1: ""}
+    language = METEOR_LANGUAGES[code]
+    with (
+        source.open("rb") as file,
+        closing(
+            MeteorProcess(bundled_java(), timeout_s=60, paraphrases=file, normalise=True, language=language)
+        ) as process,
+    ):
+        expected = process.statistics(references, candidates)
+    with source.open("rb") as file:
+        normal = MeteorNormalizer(language, timeout_s=60).normalise(
+            [*candidates.values(), *(text for texts in references.values() for text in texts)], bundled_java()
+        )
+        asked = {image_id: [normal[text] for text in texts] for image_id, texts in references.items()}
+        captions = {image_id: normal[text] for image_id, text in candidates.items()}
+        with closing(MeteorProcess(bundled_java(), timeout_s=60, paraphrases=file, language=language)) as process:
+            assert (process.statistics(asked, captions) == expected).all()
+    assert len(expected) > 40
+    assert any("t shirt" in text for text in normal.values())
+
+
+def test_each_caption_is_normalised_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    run = meteor_module.run_java
+    monkeypatch.setattr(
+        meteor_module,
+        "run_java",
+        lambda *args, given, **options: asked.append(given) or run(*args, given=given, **options),
+    )
+    normalizer = MeteorNormalizer(METEOR_LANGUAGES["en"], timeout_s=60)
+    java = bundled_java()
+    assert normalizer.normalise(["a dog", "a t-shirt"], java) == {"a dog": "a dog", "a t-shirt": "a t shirt"}
+    assert normalizer.normalise(["a t-shirt", "5,300 x--y"], java)["a t-shirt"] == "a t shirt"
+    assert asked == [b"a t-shirt\n", b"5,300 x--y\n"]
+    assert normalizer.normalise(["a dog"], Path("no-java")) == {"a dog": "a dog"}
+    with pytest.raises(JavaError, match="normalizer"):
+        normalizer.normalise(["a u.s. dog"], Path("no-java"))
 
 
 def test_the_cache_is_of_the_files_content_and_survives_damage(
@@ -224,7 +268,7 @@ def test_the_cache_is_of_the_files_content_and_survives_damage(
 
 def pairs_of(table: ParaphraseTable, folder: Path) -> list[tuple[str, str]]:
     """All pairs, as the jar would read them."""
-    write(table, folder / "all.gz", np.ones(len(table.words), bool))
+    write(table, folder / "all.gz", np.arange(len(table.second.lengths)))
     return read_pairs(folder / "all.gz")
 
 
@@ -233,20 +277,19 @@ def test_one_process_serves_until_words_are_new(source: Path, tmp_path: Path, mo
     monkeypatch.setattr("harness.metrics.meteor.meteor_paraphrases", lambda: source)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     session = MeteorSession(bundled_java, timeout_s=60)
-    session.prepare(["a car", "the vehicle zebra"])
-    first = session.start(["a car"])
-    assert session.start(["the vehicle", "zebras unknown to the table"]) is first
-    assert session.statistics({1: ["the vehicle"]}, {1: "a car"})[0, 4:20].any()
-    second = session.start(["an automobile"])
+    session.prepare(["a car"], ["the vehicle zebra"])
+    assert session.statistics({1: ["a car"]}, {1: "the vehicle"})[0, 4:20].any()
+    first = session._process
+    session.statistics({1: ["a car"]}, {1: "zebras unknown to the table"})
+    assert session._process is first
+    assert session.statistics({1: ["an automobile"]}, {1: "a car"})[0, 4:20].any()
+    second = session._process
     assert second is not first
-    assert session.start(["a car", "an automobile", "the vehicle"]) is second
+    session.statistics({1: ["a car", "an automobile"]}, {1: "the vehicle"})
+    assert session._process is second
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cache", "paraphrase-en.gz"], (
         "no file for a kill to leave"
     )
-    assert second.plain
-    normalising = session.start(["a T-shirt"])
-    assert not normalising.plain
-    assert session.start(["a car"]) is normalising
     session.close()
 
 
