@@ -314,8 +314,10 @@ def scores_file(captions: Path, name: str) -> Path:
     return captions.parent / name
 
 
-def score_captions(config: CaptionsRun, data: BenchmarkData, evaluator: Evaluator) -> Outcome:
-    """Score the captions of a file on every split that it has."""
+def score_captions(
+    config: CaptionsRun, data: BenchmarkData, evaluator: Evaluator, *, held_out: bool = False
+) -> Outcome:
+    """Score the captions of a file on every split that it has; `held_out` as of `score_split`."""
     path = config.files.captions
     if path is None:
         raise BenchError("files.captions is missing: the file of captions", "add --set files.captions=FILE")
@@ -338,7 +340,9 @@ def score_captions(config: CaptionsRun, data: BenchmarkData, evaluator: Evaluato
             )[0]
             for name, file in config.scores.items()
         }
-        result, seconds = score_split(split, captions, within(data, split, captions), evaluator, others)
+        result, seconds = score_split(
+            split, captions, within(data, split, captions), evaluator, others, held_out=held_out
+        )
         if split == "test":
             costs["score_seconds"] = Quantity(seconds, unit="s")
         splits.append(result)

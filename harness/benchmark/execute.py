@@ -26,7 +26,7 @@ from harness.benchmark.plan_runs import describe
 from harness.benchmark.reuse import check_versions
 from harness.benchmark.run import RunTools, evaluate_ensemble, evaluate_run, run_hub, score_reference, train_run
 from harness.benchmark.run_reporter import RunReporter
-from harness.benchmark.scoring import add_missing_scores
+from harness.benchmark.scoring import add_missing_scores, score_held_out
 from harness.benchmark.services import Services, services_of
 from harness.config.run import (
     CaptionsRun,
@@ -62,7 +62,7 @@ from results.metrics import metric_names
 from results.records import EpochRecord, Outcome, Quantity, RunSpec
 from results.runs.reading import one_run
 from results.runs.spreads import machine_of
-from results.store.rescoring import missing_metrics
+from results.store.rescoring import has_run_of, missing_metrics, splits_without_held_out
 
 LOG_TAIL_LINES = 40
 LOCK, LOG = "lock", "log.txt"
@@ -171,14 +171,16 @@ def _run_and_store(spec: RunSpec, config: RunConfig, services: Services, *, reru
                 if not rerun:
                     _discard_checkpoints_without_epochs(spec.key, services)
                 machine = machine_of(environment, "trained")
+                evaluator, held_out = services.evaluator(context), has_run_of(store, "human", spec.dataset)
                 tools = RunTools(
                     folder=weights_folder(spec.key, config, workspace),
                     store=store,
-                    evaluator=services.evaluator(context),
+                    evaluator=evaluator,
                     reporter=reporter,
                     on_epoch=record,
                     on_step=log.on_step,
                     stage_cache=_stage_cache(spec, config, services, context, machine, may_reuse=not rerun),
+                    held_out=held_out,
                 )
                 match config:
                     case TrainedRun():
@@ -190,9 +192,9 @@ def _run_and_store(spec: RunSpec, config: RunConfig, services: Services, *, reru
                     case HubRun():
                         outcome = run_hub(config, context, tools)
                     case CaptionsRun():
-                        outcome = score_captions(config, context.data, services.evaluator(context))
+                        outcome = score_captions(config, context.data, evaluator, held_out=held_out)
                     case ReferenceRun():
-                        outcome = score_reference(config.model, context.data, services.evaluator(context))
+                        outcome = score_reference(config.model, context.data, evaluator, held_out=held_out)
                 outcome = _costs_with_beginning(outcome, workspace.run_folder(spec.key) / BEGINNING, machine)
                 outcome = replace(outcome, environment=environment | outcome.environment)
                 log.finish(outcome)
@@ -258,14 +260,21 @@ def _add_what_is_missing(spec: RunSpec, services: Services) -> str:
     if config is not None:
         tried -= missing_in_language(config.tokenizer, config.language).keys()
     missing = missing_metrics(store, spec.key, tried)
-    if not missing:
+    has_people = has_run_of(store, "human", spec.dataset)
+    held_out = set()
+    if has_people and spec.model != "human":
+        held_out = splits_without_held_out(store, spec.key) - missing.keys()
+    if not missing and not held_out:
         return ""
     if config is None or config.files.data is None:  # of a published copy
         return "; not scored again: its row does not say where its data lie"
     services.load(config.execution.plugins)
     context = services.context(config)
     services.warm_up(context)
-    reasons = add_missing_scores(spec, missing, context.data, services.evaluator(context), store)
+    evaluator = services.evaluator(context)
+    if held_out:
+        score_held_out(spec, held_out, context.data, evaluator, store)
+    reasons = add_missing_scores(spec, missing, context.data, evaluator, store, held_out=has_people)
     services.unscored |= {metric for metric, reason in reasons.items() if reason}
     return "".join(f"; {metric}: {reason or 'scored now'}" for metric, reason in reasons.items())
 

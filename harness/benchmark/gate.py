@@ -405,7 +405,8 @@ class _Recorder:
             scores: list[dict[str, float]] = []
             for each in [before] if before == captions else [before, captions]:
                 chosen = {sample.image_id: each.get(str(sample.image_id), "") for sample in samples}
-                scores.append(_scores(score_split(split, chosen, self.gate.context.data, self.evaluator)[0]))
+                result, _ = score_split(split, chosen, self.gate.context.data, self.evaluator, held_out=True)
+                scores.append(_scores(result))
             what = f"scores of stored captions of {split}"
             yield series("metrics", self.model, what, "metric", scores[0], counted, rounding=_SCORE)
             now = {name: value for name, value in scores[-1].items() if name.endswith(" overall")}

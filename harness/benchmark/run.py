@@ -60,6 +60,7 @@ class RunTools:
         on_epoch: called with each epoch of training.
         on_step: called with the loss of each step.
         stage_cache: finished stages of other runs that training may begin with; None where it begins anew.
+        held_out: whether captions are also scored with each reference left out, to stand beside people's.
     """
 
     folder: Path
@@ -69,6 +70,7 @@ class RunTools:
     on_epoch: Callable[[EpochRecord], None] = lambda _: None
     on_step: Callable[[StepLoss], None] = lambda _: None
     stage_cache: StageCache | None = None
+    held_out: bool = False
 
 
 def train_run(config: TrainedRun, context: RunContext, tools: RunTools) -> Outcome:
@@ -161,7 +163,7 @@ def run_hub(config: HubRun, context: RunContext, tools: RunTools) -> Outcome:
                 batch=model.batch,
                 jobs=compute.settings.jobs or 4,  # of a cluster it is not known how many share a node
             )
-        result, score_seconds = score_split(split, captions.by_image, data, tools.evaluator)
+        result, score_seconds = score_split(split, captions.by_image, data, tools.evaluator, held_out=tools.held_out)
         if split == "test":
             costs |= _captioning_costs(captions, memory)
             costs["caption_length_mean"] = Quantity(captions.generated / len(captions.by_image), unit="tokens")
@@ -178,8 +180,8 @@ def run_hub(config: HubRun, context: RunContext, tools: RunTools) -> Outcome:
     return Outcome(splits=tuple(splits), costs=costs | timed.costs, environment=used)
 
 
-def score_reference(row: str, data: BenchmarkData, evaluator: Evaluator) -> Outcome:
-    """Score a row without a model: people, retrieval, or one caption for all."""
+def score_reference(row: str, data: BenchmarkData, evaluator: Evaluator, *, held_out: bool = False) -> Outcome:
+    """Score a row without a model: people, retrieval, or one caption for all; `held_out` as of `RunTools`."""
     reason = "a reference row has no model"
     costs = {name: Quantity(None, reason) for name in ("parameters", "train_seconds", "gmac_beam")}
     splits = []
@@ -193,7 +195,7 @@ def score_reference(row: str, data: BenchmarkData, evaluator: Evaluator) -> Outc
             if row == "retrieval":
                 assert data.features is not None
                 captions = retrieved_captions(samples, data.train, data.features)
-            result, seconds = score_split(split, captions, data, evaluator)
+            result, seconds = score_split(split, captions, data, evaluator, held_out=held_out)
         if split == "test":
             costs["score_seconds"] = Quantity(seconds, unit="s")
         splits.append(result)
@@ -242,7 +244,9 @@ def _caption_and_measure(
                 title=f"  captioning {split}",
                 replayed=compute.device.type == "cuda",
             )
-        result, score_seconds = score_split(split, captions.by_image, context.data, tools.evaluator)
+        result, score_seconds = score_split(
+            split, captions.by_image, context.data, tools.evaluator, held_out=tools.held_out
+        )
         if split == "test":
             costs |= _captioning_costs(captions, memory)
             length = captions.generated / len(captions.by_image)

@@ -15,9 +15,10 @@ from harness.metrics.more.measure import MoreEvaluator, MoreSettings, ScoredCapt
 from harness.metrics.signature import DEFAULT_SETTINGS, EvaluationSettings
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
+from results.metrics import metric_names
 from results.records import Quantity, RunSpec, SplitResult
 from results.runs.facts import PARSED, WORDS
-from results.store.rescoring import add_scores, missing_metrics, stored_captions
+from results.store.rescoring import add_held_out_scores, add_scores, missing_metrics, stored_captions
 from results.store.store import Store
 
 T = TypeVar("T")
@@ -39,15 +40,22 @@ def score_split(
     data: BenchmarkData,
     evaluator: Evaluator,
     others: Mapping[str, Mapping[int, float]] | None = None,
+    *,
+    held_out: bool = False,
 ) -> tuple[SplitResult, float]:
     """Scores with their intervals, by domain where the data has some, and the seconds that they took.
 
-    Beside them the scores with each reference left out in turn, as `score_people` scores people.
+    With `held_out` also the scores with each reference left out in turn, as `score_people` scores people: they take
+    several times as long.
     """
     references = _references(split, data)
     evaluation = with_intervals(evaluator.evaluate(references, captions, _domains(split, data), others=others))
-    held_out = _held_out(references, captions, evaluation, evaluator)
-    return _result(split, captions, evaluation, held_out), evaluation.seconds
+    without: dict[str, Quantity] = {}
+    if held_out:
+        # A program that failed just now is not waited for again.
+        reasons = {metric: score.reason for metric, score in evaluation.scores[OVERALL].items() if score.reason}
+        without = _held_out_scores(references, captions, evaluator, reasons)
+    return _result(split, captions, evaluation, without), evaluation.seconds
 
 
 def score_people(split: str, data: BenchmarkData, evaluator: Evaluator) -> tuple[SplitResult, float]:
@@ -67,11 +75,17 @@ def score_people(split: str, data: BenchmarkData, evaluator: Evaluator) -> tuple
 
 
 def add_missing_scores(
-    spec: RunSpec, missing: Mapping[str, Collection[str]], data: BenchmarkData, evaluator: Evaluator, store: Store
+    spec: RunSpec,
+    missing: Mapping[str, Collection[str]],
+    data: BenchmarkData,
+    evaluator: Evaluator,
+    store: Store,
+    *,
+    held_out: bool = False,
 ) -> dict[str, str | None]:
     """Compute the `missing` metrics of each split from the captions that a finished run left, and store them.
 
-    Gives by metric why it is still missing, None where it is not.
+    Gives by metric why it is still missing, None where it is not. `held_out` as of `score_split`.
     """
     captions, results = stored_captions(store, spec.key), []
     reasons: dict[str, str | None] = {}
@@ -80,11 +94,23 @@ def add_missing_scores(
             result, _ = score_people(split, data, evaluator)
         else:  # a file of captions may have lacked images
             seen = within(data, split, captions[split]) if spec.kind == "captions" else data
-            result, _ = score_split(split, captions[split], seen, evaluator)
+            result, _ = score_split(split, captions[split], seen, evaluator, held_out=held_out)
         results.append(_only(result, metrics))
         reasons |= {metric: quantity.reason for metric, quantity in results[-1].scores[OVERALL].items()}
     add_scores(store, spec.key, results)
     return reasons
+
+
+def score_held_out(
+    spec: RunSpec, splits: Collection[str], data: BenchmarkData, evaluator: Evaluator, store: Store
+) -> None:
+    """Score the captions that a finished run left with each reference left out in turn, and store that."""
+    captions = stored_captions(store, spec.key)
+    scores = {}
+    for split in splits:
+        seen = within(data, split, captions[split]) if spec.kind == "captions" else data
+        scores[split] = _held_out_scores(_references(split, seen), captions[split], evaluator, {})
+    add_held_out_scores(store, spec.key, scores)
 
 
 def _only(result: SplitResult, metrics: Collection[str]) -> SplitResult:
@@ -98,18 +124,18 @@ def _only(result: SplitResult, metrics: Collection[str]) -> SplitResult:
     return replace(result, scores=scores, per_image=per_image, held_out=held_out, influences=influences)
 
 
-def _held_out(
-    references: Mapping[int, Sequence[str]], captions: Mapping[int, str], scored: Evaluation, evaluator: Evaluator
+def _held_out_scores(
+    references: Mapping[int, Sequence[str]],
+    captions: Mapping[int, str],
+    evaluator: Evaluator,
+    reasons: Mapping[str, str],
 ) -> dict[str, Quantity]:
-    """What captions `scored` already score with each reference left out in turn, the mean, by metric."""
+    """What captions score with each reference left out in turn, the mean; `reasons` to leave METEOR or SPICE out."""
     if all(len(texts) < 2 for texts in references.values()):
-        return dict.fromkeys(scored.scores[OVERALL], Quantity(None, SINGLE))
-    # A program that failed just now is not waited for again.
-    without = {metric: score.reason for metric, score in scored.scores[OVERALL].items() if score.reason}
-    rounds = evaluator.evaluate_rounds(
-        references, captions, None, held_out_rounds, without={"SPICE": SPICE_ONCE} | without
-    )
-    return _without_bounds(rounds)
+        return dict.fromkeys(metric_names(), Quantity(None, SINGLE))
+    without = {"SPICE": SPICE_ONCE} if "SPICE" in evaluator.settings.wanted else {}
+    without |= reasons
+    return _without_bounds(evaluator.evaluate_rounds(references, captions, None, held_out_rounds, without=without))
 
 
 def _result(split: str, captions: dict[int, str], of: Evaluation, held_out: dict[str, Quantity]) -> SplitResult:

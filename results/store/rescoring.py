@@ -7,8 +7,8 @@ from sqlalchemy import Connection, delete, select, update
 
 from results.errors import StoreError
 from results.records import Quantity, SplitResult
-from results.store.rows import cost_columns, insert_all, json_object, score_rows
-from results.store.schema import Caption, Cost, RunRow, Score
+from results.store.rows import cost_columns, held_out_columns, insert_all, json_object, score_rows
+from results.store.schema import Caption, Cost, DatasetRow, HeldOutScore, RunRow, Score
 from results.store.store import Store
 
 
@@ -36,6 +36,21 @@ def missing_metrics(store: Store, key: str, metrics: Collection[str]) -> dict[st
     return {split: missing for split, missing in found.items() if missing}
 
 
+def has_run_of(store: Store, model: str, dataset: str) -> bool:
+    """Whether runs of a model on a data set, given by its fingerprint, are stored or planned."""
+    query = select(RunRow.id).join(DatasetRow).where(RunRow.model == model, DatasetRow.fingerprint == dataset)
+    with store.reading() as connection:
+        return connection.scalar(query.limit(1)) is not None
+
+
+def splits_without_held_out(store: Store, key: str) -> set[str]:
+    """The splits of a finished run's captions that were never scored with each reference left out."""
+    captioned = select(Caption.split).join(RunRow).where(RunRow.key == key, RunRow.status == "finished")
+    scored = select(HeldOutScore.split).join(RunRow).where(RunRow.key == key)
+    with store.reading() as connection:
+        return set(connection.scalars(captioned.distinct())) - set(connection.scalars(scored.distinct()))
+
+
 def add_scores(store: Store, key: str, results: Sequence[SplitResult]) -> None:
     """Replace the finished run's scores of the metrics in `results`; its others stay as they are."""
     with store.writing() as connection:
@@ -46,6 +61,14 @@ def add_scores(store: Store, key: str, results: Sequence[SplitResult]) -> None:
                 old = (table.run_id == run_id, table.split == result.split, table.metric.in_(metrics))
                 connection.execute(delete(table).where(*old))
                 insert_all(connection, table, rows, run_id=run_id)
+
+
+def add_held_out_scores(store: Store, key: str, scores: Mapping[str, Mapping[str, Quantity]]) -> None:
+    """Add the finished run's scores with each reference left out in turn, by split and metric, which it lacks."""
+    with store.writing() as connection:
+        run_id = _finished(connection, key)
+        for split, held_out in scores.items():
+            insert_all(connection, HeldOutScore, held_out_columns(key, split, held_out), run_id=run_id)
 
 
 def _finished(connection: Connection, key: str) -> int:

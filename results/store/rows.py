@@ -116,7 +116,7 @@ def score_rows(key: str, result: SplitResult) -> dict[type[Scores], list[Columns
     """The rows of a split's scores, by table."""
     return {
         Score: score_columns(key, result),
-        HeldOutScore: held_out_columns(key, result),
+        HeldOutScore: held_out_columns(key, result.split, result.held_out),
         ImageScores: packed_columns(key, result, result.per_image, "scores"),
         ImageInfluences: packed_columns(key, result, result.influences, "influences"),
     }
@@ -156,11 +156,11 @@ def score_columns(key: str, result: SplitResult) -> list[Columns]:
     return rows
 
 
-def held_out_columns(key: str, result: SplitResult) -> list[Columns]:
+def held_out_columns(key: str, split: str, scores: Mapping[str, Quantity]) -> list[Columns]:
     found = []
-    for metric, score in result.held_out.items():
-        checked = quantity(score, f"run {key}: {metric} on {result.split}, a reference held out")
-        found.append({"split": result.split, "metric": metric} | {name: checked[name] for name in ("value", "reason")})
+    for metric, score in scores.items():
+        checked = quantity(score, f"run {key}: {metric} on {split}, a reference held out")
+        found.append({"split": split, "metric": metric} | {name: checked[name] for name in ("value", "reason")})
     return found
 
 

@@ -181,7 +181,7 @@ def test_a_metric_that_cannot_be_added_is_tried_once(fake: Fake, monkeypatch: py
     fake.result = outcome(METEOR=Quantity(None, "it hung"))
     asked: list[tuple[str, dict[str, set[str]]]] = []
 
-    def add(spec: Any, missing: dict[str, set[str]], *_: object) -> dict[str, str | None]:
+    def add(spec: Any, missing: dict[str, set[str]], *_: object, **__: object) -> dict[str, str | None]:
         asked.append((spec.key, missing))
         return {"METEOR": "no Java here"}
 

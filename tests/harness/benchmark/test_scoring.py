@@ -75,12 +75,15 @@ def test_a_model_that_speaks_as_people_do_scores_as_they_do(evaluator: Evaluator
     """Of two equal references an image, every round scores the same caption against the same reference."""
     pairs = [Sample(sample.image_id, "", "test", sample.captions[:1] * 2) for sample in SAMPLES]
     people, _ = score_people("test", data(pairs), evaluator)
-    model, _ = score_split("test", people.captions, data(pairs), evaluator)
+    model, _ = score_split("test", people.captions, data(pairs), evaluator, held_out=True)
     assert values(model) == values(people)
 
 
 def test_fewer_references_change_a_models_score(evaluator: Evaluator) -> None:
-    model, _ = score_split("test", {1: "a dog runs", 2: "two cats", 3: "a kite"}, data(SAMPLES), evaluator)
+    captions = {1: "a dog runs", 2: "two cats", 3: "a kite"}
+    model, _ = score_split("test", captions, data(SAMPLES), evaluator, held_out=True)
+    alone, _ = score_split("test", captions, data(SAMPLES), evaluator)
+    assert (alone.scores, alone.per_image, alone.held_out) == (model.scores, model.per_image, {})
     against_all, less = model.scores["overall"]["BLEU-1"].value, model.held_out["BLEU-1"].value
     assert against_all is not None
     assert less is not None
@@ -107,7 +110,8 @@ def test_slow_and_failing_programs_run_once(monkeypatch: pytest.MonkeyPatch, tmp
     monkeypatch.setattr("harness.metrics.evaluator.run_spice", parse)
     monkeypatch.setenv("BENCH_JAVA", str(java))
     with Evaluator(settings=EvaluationSettings(spice=True)) as evaluator:
-        model, _ = score_split("test", {1: "a dog runs", 2: "two cats", 3: "a kite"}, data(SAMPLES), evaluator)
+        captions = {1: "a dog runs", 2: "two cats", 3: "a kite"}
+        model, _ = score_split("test", captions, data(SAMPLES), evaluator, held_out=True)
         assert asked == ["METEOR", "SPICE"]
         people, _ = score_people("test", data(SAMPLES), evaluator)
     assert model.held_out["METEOR"].reason == "it hung"
@@ -117,7 +121,7 @@ def test_slow_and_failing_programs_run_once(monkeypatch: pytest.MonkeyPatch, tmp
 
 def test_single_references_leave_nothing_to_hold_out(evaluator: Evaluator) -> None:
     single = data([Sample(1, "1.png", "test", ("a dog",)), Sample(2, "2.png", "test", ("a cat",))])
-    model, _ = score_split("test", {1: "a dog", 2: "a cat"}, single, evaluator)
+    model, _ = score_split("test", {1: "a dog", 2: "a cat"}, single, evaluator, held_out=True)
     assert {score.reason for score in model.held_out.values()} == {SINGLE}
     with pytest.raises(BenchError, match="test: no image has a second reference") as raised:
         score_people("test", single, evaluator)

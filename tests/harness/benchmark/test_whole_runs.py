@@ -61,6 +61,18 @@ def test_every_run_is_scored_costed_and_reported_once(scored: Path, data: Path) 
     assert {test.baseline for test in standings["transformer_base"].baselines} == {"blind", "majority", "retrieval"}
 
 
+def test_models_are_scored_as_people_are_once_people_are_among_the_rows(
+    scored: Path, data: Path, tmp_path: Path
+) -> None:
+    bench_ok(*words(data, tmp_path / "workspace", "majority"))
+    before = rows(tmp_path / "workspace")["majority"]
+    assert before.held_out == {}
+    bench_ok(*words(data, tmp_path / "workspace", "human,majority"))
+    after = rows(tmp_path / "workspace")["majority"]
+    assert after.held_out == rows(scored)["majority"].held_out
+    assert after.scores == before.scores == rows(scored)["majority"].scores
+
+
 def test_a_missing_score_is_computed_from_stored_captions(
     scored: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

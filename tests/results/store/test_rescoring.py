@@ -10,7 +10,16 @@ from results import Quantity, SplitResult, Store, StoreError
 from results.runs import reading
 from results.runs.gallery import gallery
 from results.runs.leaderboard import leaderboard
-from results.store.rescoring import add_costs, add_scores, missing_metrics, runs_without_cost, stored_captions
+from results.store.rescoring import (
+    add_costs,
+    add_held_out_scores,
+    add_scores,
+    has_run_of,
+    missing_metrics,
+    runs_without_cost,
+    splits_without_held_out,
+    stored_captions,
+)
 
 METRICS = {"BLEU-4", "CIDEr-D", "METEOR"}
 CAPTIONS = {1: "a ball", 2: "a cube", 30: "cones"}
@@ -22,6 +31,29 @@ def test_missing_metrics_are_null_or_were_never_stored(store: Store, add: Callab
     assert missing_metrics(store, add("blind", 3), {"BLEU-4"}) == {}
     store.plan([make.spec("waiting")])
     assert missing_metrics(store, "waiting-1", METRICS) == {}
+
+
+def test_runs_of_a_model_are_found_by_data_set_whether_finished_or_not(store: Store, make: Any) -> None:
+    assert not has_run_of(store, "human", "f" * 16)
+    store.plan([make.spec("human")])
+    assert has_run_of(store, "human", "f" * 16)
+    assert not has_run_of(store, "human", "0" * 16)
+    assert not has_run_of(store, "blind", "f" * 16)
+
+
+def test_splits_without_held_out_scores_are_those_of_finished_runs(
+    store: Store, add: Callable[..., str], make: Any
+) -> None:
+    key = add("blind")
+    assert splits_without_held_out(store, key) == {"test"}
+    before = reading.one_run(store, key)
+    add_held_out_scores(store, key, {"test": {"CIDEr-D": Quantity(0.4), "METEOR": Quantity(None, "it hung")}})
+    after = reading.one_run(store, key)
+    assert after.held_out.metrics("test") == {"CIDEr-D": Quantity(0.4), "METEOR": Quantity(None, "it hung")}
+    assert after.scores == before.scores
+    assert splits_without_held_out(store, key) == set()
+    store.plan([make.spec("waiting")])
+    assert splits_without_held_out(store, "waiting-1") == set()
 
 
 def test_added_scores_replace_reasons_and_nothing_else(store: Store, add: Callable[..., str]) -> None:
