@@ -393,6 +393,7 @@ def evaluate(
         from harness.data.formats.match import MatchOptions
         from harness.data.formats.predictions import predictions_of, read_predictions
         from harness.metrics.caption_scores import match_captions, score_captions
+        from harness.metrics.evaluator import Evaluator
         from harness.metrics.signature import EvaluationSettings
         from harness.metrics.spice import find_spice
 
@@ -425,7 +426,8 @@ def evaluate(
             spice=find_spice() is not None,
             language=None if language is None else parse_language(language),
         )
-        report = score_captions(matched, settings)
+        with Evaluator(settings=settings) as evaluator:
+            report = score_captions(matched, evaluator)
     return _to_evaluation(report, names)
 
 

@@ -29,6 +29,7 @@ from harness.metrics.signature import DomainFrequencies, EvaluationSettings
 from harness.utils.errors import BenchError
 
 if TYPE_CHECKING:
+    from harness.config.evaluation import TokenizerName
     from harness.data.formats.match import MatchOptions
     from harness.data.formats.references import References
     from harness.metrics.caption_scores import MatchedCaptions
@@ -77,6 +78,7 @@ _CONDITIONS = (
     *("tokenizer", "language", "no_meteor"),
 )
 """Options that scores depend on, besides the captions and how they are read."""
+_BYTES_OF_SCORING = 2**30
 
 
 def evaluate(
@@ -222,10 +224,10 @@ def evaluate(
     )
     options = MatchOptions(id_field, by_position, caption_field, format_name)
     systems = {
-        name: _score(file, wanted, other_metrics, options, settings, allow_subset=allow_subset, limit=limit)
+        name: _read_captions(file, wanted, other_metrics, options, tokenizer, allow_subset=allow_subset, limit=limit)
         for name, file in zip(names, predictions, strict=True)
     }
-    reports = {name: system.report for name, system in systems.items()}
+    reports = dict(zip(names, _score(list(systems.values()), settings), strict=True))
     since_baseline: list[LimitedChange] = []
     if stored is not None and baseline is not None:
         renew = f"{typed_words(context, _CONDITIONS)} --out {shlex.quote(str(baseline))} --force"
@@ -318,50 +320,88 @@ def _read_references(
 
 
 @dataclass(frozen=True, slots=True)
-class ScoredFile:
-    """The scores of a file, and the references and captions of the images that were scored."""
+class SystemCaptions:
+    """A file's captions with the references of their images, and scores of them that were computed elsewhere."""
 
-    report: Report
     matched: MatchedCaptions
+    scores_elsewhere: dict[str, dict[int, float]]
 
 
-def _score(
+def _read_captions(
     file: Path,
     references: References,
     other_metrics: Mapping[str, Path],
     options: MatchOptions,
-    settings: EvaluationSettings,
+    tokenizer: TokenizerName,
     *,
     allow_subset: bool,
     limit: int | None,
-) -> ScoredFile:
+) -> SystemCaptions:
     from harness.data.formats.predictions import read_predictions, scores_by_image
-    from harness.metrics.caption_scores import match_captions, score_captions
-    from harness.utils.progress import Reporter
+    from harness.metrics.caption_scores import match_captions
 
     names = {"files": references.files, "labels": references.labels}
     others = references.other_files
-    predictions = read_predictions(file, references.captions, **names, other_files=others, options=options)
-    try:
-        matched = match_captions(
-            predictions, references, allow_subset=allow_subset, limit=limit, tokenizer=settings.tokenizer
-        )
-    except BenchError as error:
-        raise BenchError(f"{file}: {error}", error.hint) from error
-    scores_elsewhere: dict[str, dict[int, float]] = {}
-    by_position = predictions.by_position
-    for name, path in other_metrics.items():
-        scores_elsewhere[name], positions_used = scores_by_image(path, name, matched.captions, **names, options=options)
-        by_position = by_position or positions_used
+    with doing(f"Reading {file}"):
+        predictions = read_predictions(file, references.captions, **names, other_files=others, options=options)
+        try:
+            matched = match_captions(
+                predictions, references, allow_subset=allow_subset, limit=limit, tokenizer=tokenizer
+            )
+        except BenchError as error:
+            raise BenchError(f"{file}: {error}", error.hint) from error
+        scores_elsewhere: dict[str, dict[int, float]] = {}
+        by_position = predictions.by_position
+        for name, path in other_metrics.items():
+            scores_elsewhere[name], positions_used = scores_by_image(
+                path, name, matched.captions, **names, options=options
+            )
+            by_position = by_position or positions_used
     if options.by_position and not by_position:
         raise BenchError("--by-position: every file names its images", "leave it out")
-    with Reporter() as reporter, reporter.task(f"scoring {file.name}", 1):
-        for note in matched.notes:
-            reporter.note(note, style="yellow")
-        for doubt in matched.doubts:
-            reporter.note(f"perhaps no captions: {doubt}", style="yellow")
-        report = score_captions(matched, settings, scores_elsewhere)
-    return ScoredFile(report, matched)
+    return SystemCaptions(matched, scores_elsewhere)
+
+
+def _score(systems: Sequence[SystemCaptions], settings: EvaluationSettings) -> list[Report]:
+    """The scores of every system, of several at a time: each has a METEOR process of its own."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from harness.metrics.caption_scores import score_captions
+    from harness.metrics.evaluator import Evaluator
+    from harness.utils.progress import Reporter
+
+    jobs = min(len(systems), _most_at_a_time())
+    with (
+        Reporter() as reporter,
+        reporter.task("scoring", len(systems)) as task,
+        Evaluator(settings=settings, meteors=jobs) as evaluator,
+    ):
+        for system in systems:
+            for note in system.matched.notes:
+                reporter.note(note, style="yellow")
+            for doubt in system.matched.doubts:
+                reporter.note(f"perhaps no captions: {doubt}", style="yellow")
+
+        def score(system: SystemCaptions) -> Report:
+            report = score_captions(system.matched, evaluator, system.scores_elsewhere)
+            task.advance()
+            return report
+
+        if len(systems) == 1:
+            return [score(systems[0])]
+        evaluator.expect(caption for system in systems for caption in system.matched.captions.values())
+        with ThreadPoolExecutor(jobs) as pool:
+            return list(pool.map(score, systems))
+
+
+def _most_at_a_time() -> int:
+    """How many systems are scored at a time: as many as there are cores, and room for what scoring one takes."""
+    from harness.config.execution import usable_cores
+    from harness.utils.memory import free_host_memory
+
+    free = free_host_memory()
+    room = usable_cores() if free is None else free // _BYTES_OF_SCORING
+    return max(1, min(usable_cores(), room))
 
 
 def _read_sets(

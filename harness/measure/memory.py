@@ -2,7 +2,7 @@
 
 import gc
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves
 
 from harness.measure.estimate import MOMENTS, WEIGHT
 from harness.utils.errors import BenchError
-from harness.utils.files import first_match
+from harness.utils.memory import first_number, free_host_memory
 from harness.utils.plugins import contain_exits
 from results.records import Quantity
 from zoo import Captioner, create_model
@@ -27,39 +27,7 @@ def free_memory(device: torch.device, root: Path = _ROOT) -> int | None:
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return int(free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device))
-    found = _number(root / "proc/meminfo", r"^MemAvailable:\s+(\d+) kB$")
-    return None if found is None else min(found * 1024, *_left_by_groups(root))
-
-
-def _left_by_groups(root: Path) -> Iterator[int]:
-    """What each control group of this process, and each that holds it, leaves of its limit; as in a Slurm job."""
-    try:
-        lines = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    for line in lines:
-        number, controllers, place = line.split(":", 2)
-        # Limit, use and what of it is given up on demand, of a control group of version 2 and 1.
-        if number == "0":
-            base, limit, used, spare = root / "sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"
-        elif "memory" in controllers.split(","):
-            base, spare = root / "sys/fs/cgroup/memory", "total_inactive_file"
-            limit, used = "memory.limit_in_bytes", "memory.usage_in_bytes"
-        else:
-            continue
-        group = base / place.lstrip("/")
-        for folder in (group, *group.parents):
-            most, now = (_number(folder / name, r"^(\d+)$") for name in (limit, used))
-            if most is not None and now is not None:
-                yield max(most - now + (_number(folder / "memory.stat", rf"^{spare} (\d+)$") or 0), 0)
-            if folder == base:
-                break
-    yield 2**63  # no limit
-
-
-def _number(file: Path, pattern: str) -> int | None:
-    found = first_match(file, pattern)
-    return None if found is None else int(found)
+    return free_host_memory(root)
 
 
 class LiveTensors(TorchDispatchMode):
@@ -164,7 +132,7 @@ class PeakMemory:
         return self
 
     def __exit__(self, *_: object) -> None:
-        host = _number(_PROC / "status", r"^VmHWM:\s+(\d+) kB$")
+        host = first_number(_PROC / "status", r"^VmHWM:\s+(\d+) kB$")
         if self._obstacle is not None or host is None:
             self.host = Quantity(None, self._obstacle or "the kernel does not report VmHWM", "MiB")
         else:

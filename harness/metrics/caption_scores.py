@@ -10,7 +10,7 @@ from harness.data.formats.look import copied_references, odd_captions, refuse_un
 from harness.data.formats.predictions import POSITIONS, Predictions, check_predictions
 from harness.data.formats.references import References, first_images
 from harness.metrics.evaluator import Evaluator, Report, with_intervals
-from harness.metrics.signature import EvaluationSettings, evaluation_signature
+from harness.metrics.signature import evaluation_signature
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,16 +84,15 @@ def _matched_by(predictions: Predictions, references: References) -> str:
 
 def score_captions(
     matched: MatchedCaptions,
-    settings: EvaluationSettings,
+    evaluator: Evaluator,
     others: Mapping[str, Mapping[int, float]] | None = None,
 ) -> Report:
     """Every metric with its interval, and the signature; `others` are scores that were computed elsewhere."""
     texts = (text for texts in matched.references.values() for text in texts)
-    refuse_unspaced(texts, matched.name, settings.tokenizer)
-    with Evaluator(settings=settings) as evaluator:
-        evaluation = evaluator.evaluate(matched.references, matched.captions, matched.domains, others=others)
+    refuse_unspaced(texts, matched.name, evaluator.settings.tokenizer)
+    evaluation = evaluator.evaluate(matched.references, matched.captions, matched.domains, others=others)
     signature = evaluation_signature(
-        settings,
+        evaluator.settings,
         matched.references,
         name=matched.name,
         of=matched.of,

@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
+from queue import SimpleQueue
+from threading import Lock
 from typing import Any, Final, Self
 
 import numpy as np
@@ -20,7 +22,7 @@ from harness.metrics.cider import cider_d
 from harness.metrics.contract import OTHER_CIDER_D, OVERALL, mean_of, require_same_images
 from harness.metrics.java import JavaError, find_java
 from harness.metrics.languages import ENGLISH, MeteorLanguage
-from harness.metrics.meteor import MeteorSession, meteor
+from harness.metrics.meteor import MeteorSession, meteor, words_of
 from harness.metrics.ngrams import Corpus
 from harness.metrics.ptb import tokenize_by_image, tokenize_java, tokenize_ptb
 from harness.metrics.rouge import rouge_l
@@ -34,6 +36,7 @@ from results.statistics.image_scores import ImageScores
 from results.statistics.significance import RESAMPLES, SEED, SUMS, Array, Statistics, bootstrap, pseudo_values
 
 TIMEOUT_S: Final = 180.0
+_KEPT_ANSWERS: Final = 200_000  # of METEOR: systems often say the same; they take 80 MB
 NOT_ASKED_FOR: Final = {
     "METEOR": "METEOR was not asked for",
     "SPICE": "not run: its models are not installed (bench prefetch spice)",
@@ -82,17 +85,27 @@ def with_intervals(evaluation: Evaluation) -> Evaluation:
 
 
 class Evaluator:
-    """Scores systems one after another with one METEOR process; use it as a context manager.
+    """Scores systems one after another, or several at a time in threads; use it as a context manager.
 
     METEOR takes most of the time, and is started on first use, or by `warm_up`. References are tokenised once. Without
     a working Java METEOR is NULL; with the Java tokenizer every metric is.
+
+    Args:
+        settings: what scores depend on.
+        meteors: how many METEOR processes there are at most; `evaluate` uses one, so that many threads may call it.
     """
 
-    def __init__(self, *, settings: EvaluationSettings = DEFAULT_SETTINGS) -> None:
+    def __init__(self, *, settings: EvaluationSettings = DEFAULT_SETTINGS, meteors: int = 1) -> None:
         self.settings = settings
         self._find_java = cache(find_java)
         self._meteor_language = settings.meteor_language or ENGLISH
-        self._meteor = MeteorSession(self._find_java, timeout_s=TIMEOUT_S, language=self._meteor_language)
+        self._meteors = [
+            MeteorSession(self._find_java, timeout_s=TIMEOUT_S, language=self._meteor_language) for _ in range(meteors)
+        ]
+        self._idle_meteors: SimpleQueue[MeteorSession] = SimpleQueue()
+        for session in self._meteors:
+            self._idle_meteors.put(session)
+        self._lock = Lock()
         self._references: dict[str, Tokens] = {}
         self._answered: Answered = {}
 
@@ -102,7 +115,15 @@ class Evaluator:
         `evaluate` reports a Java that does not work.
         """
         if "METEOR" in self.settings.wanted:
-            self._meteor.prepare(references, captions)
+            for session in self._meteors:
+                session.prepare(references, captions)
+
+    def expect(self, captions: Iterable[str]) -> None:
+        """Name captions, as written, that will be scored, so that METEOR is started once for all of their words."""
+        if "METEOR" in self.settings.wanted and self._meteor_language == ENGLISH:
+            words = words_of(tokenize_ptb([*dict.fromkeys(captions)]))
+            for session in self._meteors:
+                session.expect(words)
 
     def evaluate(
         self,
@@ -196,7 +217,8 @@ class Evaluator:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._meteor.close()
+        for session in self._meteors:
+            session.close()
 
     def _statistics(
         self, rounds: Sequence[Round], without: Mapping[str, str]
@@ -245,9 +267,10 @@ class Evaluator:
         """Tokenised references, from the cache if the same ones were tokenised before."""
         content = json.dumps([(image_id, list(texts)) for image_id, texts in references.items()])
         key = hashlib.sha256(content.encode()).hexdigest()
-        if key not in self._references:
-            self._references[key] = tokenize_by_image(references, self._tokenize)
-        return self._references[key]
+        with self._lock:
+            if key not in self._references:
+                self._references[key] = tokenize_by_image(references, self._tokenize)
+            return self._references[key]
 
     def _java_statistics(
         self, rounds: Sequence[Round], without: Mapping[str, str]
@@ -260,11 +283,14 @@ class Evaluator:
             reasons["METEOR"] = NOT_ASKED_FOR["METEOR"]
         if "METEOR" in wanted:
             language = self._meteor_language
+            session = self._idle_meteors.get()
             try:
-                answers = meteor_answers(rounds, self._meteor.statistics, self._answered, language)
+                answers = meteor_answers(rounds, session.statistics, self._answered, language)
                 found.append(mean_of_rounds([meteor(each, language) for each in answers]))
             except JavaError as error:
                 reasons["METEOR"] = str(error)
+            finally:
+                self._idle_meteors.put(session)
         if "SPICE" in wanted:
             try:
                 java = self._find_java()
@@ -402,7 +428,7 @@ def meteor_answers(
 ) -> list[Array]:
     """METEOR's (N, 23) statistics of every round; `ask` gets every caption and reference once.
 
-    METEOR takes the best reference, on a tie the first. `known` are the answers of the last call, then of this one.
+    METEOR takes the best reference, on a tie the first. `known` are answers of calls before, and takes this one's.
     """
     pairs = dict.fromkeys(
         (caption, text)
@@ -410,16 +436,18 @@ def meteor_answers(
         for image_id, caption in each.captions.items()
         for text in each.references[image_id]
     )
-    new = [pair for pair in pairs if pair not in known]
+    by_pair = {pair: answer for pair in pairs if (answer := known.get(pair)) is not None}
+    new = [pair for pair in pairs if pair not in by_pair]
     if new:
         asked = ask(
             {number: [text] for number, (_, text) in enumerate(new)},
             {number: caption for number, (caption, _) in enumerate(new)},
         )
-        known.update(zip(new, asked, strict=True))
-    for pair in known.keys() - pairs.keys():
-        del known[pair]
-    answers = np.stack([known[pair] for pair in pairs])
+        by_pair.update(zip(new, asked, strict=True))
+    if len(known) > _KEPT_ANSWERS:
+        known.clear()
+    known.update(by_pair)
+    answers = np.stack([by_pair[pair] for pair in pairs])
     numbers = {pair: number for number, pair in enumerate(pairs)}
     scores = meteor(answers, language).per_image()["METEOR"]
 

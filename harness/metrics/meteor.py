@@ -27,7 +27,7 @@ import threading
 import zipfile
 from array import array
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -52,7 +52,8 @@ STATISTICS: Final = 23
 _CHUNKS: Final = 20
 _FORMAT: Final = 1
 _PAIRS_READ, _PAIRS_WRITTEN = 500, 200_000  # chunk sizes, small enough for the processor's cache
-_MULTIPLIER: Final = np.uint64(0x9E3779B97F4A7C15)  # odd, of the hash of phrases
+_HASH_BITS: Final = 25  # of the hashes of phrases
+_MULTIPLIER: Final = np.uint32(0x9E3779B1)  # odd
 _PLAIN: Final = re.compile("([a-z]+( [a-z]+)*)?")
 _HEAP_MB: Final = 1024  # half of it suffices for captions, all of it for thousands of matching words
 # Java's quick compiler alone: 5,000 captions take a third less time, and 20,000 the same as with its thorough one. One
@@ -97,7 +98,7 @@ def _metric(language: MeteorLanguage) -> Metric:
 METEOR: Final = _metric(ENGLISH)
 Mask = NDArray[np.bool_]
 Numbers = NDArray[np.integer]
-Hashes = NDArray[np.uint64]
+Hashes = NDArray[np.uint32]
 
 
 @dataclass(frozen=True)
@@ -117,31 +118,35 @@ class Phrases:
         return np.logical_and.reduceat(words[self.numbers], self.starts) if len(self.lengths) else np.zeros(0, bool)
 
     def hashes(self, chosen: Numbers) -> Hashes:
-        """Hashes of the chosen phrases, those of `hash_runs` for the same words."""
+        """Hashes of the chosen phrases, those of `hashes_of_runs` for the same words."""
         lengths = self.lengths[chosen].astype(np.int32)
-        ends = np.cumsum(lengths)
-        position = np.arange(lengths.sum()) - np.repeat(ends - lengths, lengths)
-        words = self.numbers[_ranges(self.starts[chosen], lengths)]
-        terms = (words + np.uint64(1)) * _powers(int(lengths.max(initial=0)))[position]
-        return np.add.reduceat(terms, ends - lengths) if len(terms) else np.zeros(0, np.uint64)
+        starts = np.cumsum(lengths, dtype=np.int32) - lengths
+        places = np.arange(int(lengths.sum()), dtype=np.int32)
+        position = places - np.repeat(starts, lengths)
+        words = self.numbers[places + np.repeat(self.starts[chosen] - starts, lengths)]
+        terms = (words + np.uint32(1)) * _powers(int(lengths.max(initial=0)))[position]
+        return _shortened(np.add.reduceat(terms, starts, dtype=np.uint32)) if len(terms) else np.zeros(0, np.uint32)
 
 
-def hash_runs(numbers: Numbers, longest: int) -> Hashes:
-    """Hashes of all runs of 1 to `longest` words, sorted; -1 in `numbers` is no word, and in no run."""
+def hashes_of_runs(numbers: Numbers, longest: int) -> Iterator[Hashes]:
+    """Hashes of all runs of 1 to `longest` words, by length; -1 in `numbers` is no word, and in no run."""
     padded = np.concatenate([numbers, np.full(longest, -1)])
     within = np.ones(len(numbers), bool)
-    total = np.zeros(len(numbers), np.uint64)
-    hashes = [np.zeros(0, np.uint64)]
+    total = np.zeros(len(numbers), np.uint32)
     for position, power in enumerate(_powers(longest)):
         words = padded[position : position + len(numbers)]
         within &= words >= 0
-        total += (words + 1).astype(np.uint64) * power
-        hashes.append(total[within])
-    return np.unique(np.concatenate(hashes))
+        total += (words + 1).astype(np.uint32) * power
+        yield _shortened(total[within])
+
+
+def _shortened(hashes: Hashes) -> Hashes:
+    """The upper bits, which depend on all of a sum's."""
+    return hashes >> np.uint32(32 - _HASH_BITS)
 
 
 def _powers(count: int) -> Hashes:
-    return np.cumprod(np.full(count, _MULTIPLIER), dtype=np.uint64)
+    return np.cumprod(np.full(count, _MULTIPLIER), dtype=np.uint32)
 
 
 @dataclass(frozen=True)
@@ -199,14 +204,18 @@ class ParaphraseTable:
         """The pairs that may match: all their words are among these, and one of their phrases is in a reference."""
         occurring = np.zeros(len(self.words), bool)
         occurring[[self.numbers[word] for word in words if word in self.numbers]] = True
-        run = self._run
-        kept = np.flatnonzero(self.first.all_in(occurring)[run] & self.second.all_in(occurring))
         tokens = [self.numbers.get(word, -1) for text in references for word in (*text.lower().split(" "), "")]
         longest = int(max(self.first.lengths.max(initial=0), self.second.lengths.max(initial=0)))
-        runs = hash_runs(np.array(tokens, np.int64), longest)
-        # Two phrases of the same hash may keep a pair too many, which changes nothing.
-        in_reference = _are_in(self.first.hashes(run[kept]), runs) | _are_in(self.second.hashes(kept), runs)
-        matching: Numbers = kept[in_reference]
+        # Another phrase of the same hash may keep a pair too many, which changes nothing.
+        in_reference = np.zeros(1 << _HASH_BITS, bool)
+        for hashes in hashes_of_runs(np.array(tokens, np.int64), longest):
+            in_reference[hashes] = True
+        occurs = self.first.all_in(occurring)
+        first_in_reference = np.zeros(len(occurs), bool)
+        first_in_reference[occurs] = in_reference[self.first.hashes(np.flatnonzero(occurs))]
+        kept: Numbers = np.flatnonzero(occurs[self._run] & self.second.all_in(occurring))
+        second_in_reference = in_reference[self.second.hashes(kept)]
+        matching: Numbers = kept[first_in_reference[self._run[kept]] | second_in_reference]
         return matching
 
     def write(self, target: IO[bytes], kept: Numbers) -> None:
@@ -266,14 +275,6 @@ def _ranges(starts: Numbers, lengths: Numbers) -> Numbers:
     """The numbers from each start on, as many as its length, one range after another."""
     before = np.cumsum(lengths, dtype=lengths.dtype) - lengths
     return np.repeat(starts - before, lengths) + np.arange(int(lengths.sum()), dtype=lengths.dtype)
-
-
-def _are_in(hashes: Hashes, known: Hashes) -> Mask:
-    """Which hashes are among the known ones, which ascend."""
-    if not len(known):
-        return np.zeros(len(hashes), bool)
-    found: Mask = known[np.minimum(np.searchsorted(known, hashes), len(known) - 1)] == hashes
-    return found
 
 
 def words_of(captions: Iterable[str]) -> set[str]:
@@ -460,6 +461,7 @@ class MeteorSession:
         # What the process has the paraphrases of: references, normalised, and words of the table.
         self._references: set[str] = set()
         self._words: set[str] = set()
+        self._expected: set[str] = set()
         self._preparing: threading.Thread | None = None
 
     def prepare(self, references: Sequence[str], captions: Sequence[str]) -> None:
@@ -476,6 +478,10 @@ class MeteorSession:
                 self._start(java, {normal[text] for text in tokens[: len(references)]}, normal.values())
 
         self._preparing = _start_thread(work)
+
+    def expect(self, words: Collection[str]) -> None:
+        """Have the next process know these words of captions, so that it is not started again for them."""
+        self._expected.update(words)
 
     def statistics(self, references: Mapping[int, Sequence[str]], candidates: Mapping[int, str]) -> Array:
         """As `MeteorProcess.statistics`; JavaError too where there is no working Java. The next call starts another."""
@@ -506,7 +512,7 @@ class MeteorSession:
             if self._process is None or not is_covered:
                 self._end_process()
                 self._references.update(references)
-                self._words.update(words)
+                self._words.update(words | (self._expected & self._table.numbers.keys()))
                 # Without a name, it is deleted when the last process closes it.
                 with tempfile.TemporaryFile() as paraphrases:
                     self._table.write(paraphrases, self._table.matching(self._references, self._words))

@@ -57,7 +57,7 @@ def evaluator(tmp_path_factory: pytest.TempPathFactory, coco: Coco) -> Iterator[
         patch.setenv("LC_ALL", "de_DE.UTF-8")
         shared = Evaluator()
         shared.warm_up([text for texts in coco.references.values() for text in texts], [*coco.candidates.values()])
-        shared._meteor._wait()
+        shared._meteors[0]._wait()
     with shared:
         yield shared
 

@@ -64,7 +64,7 @@ def test_formula_equals_the_jar():
 
 
 def test_statistics_follow_candidate_order_and_ignore_separators(evaluator):
-    process = evaluator._meteor
+    process = evaluator._meteors[0]
     references = {1: ["a cat is here", "cats"], 2: ["a dog runs"]}
     straight = process.statistics(references, {1: "the cat is here", 2: "a dog"})
     turned = process.statistics(references, {2: "a dog", 1: "the cat is here"})
