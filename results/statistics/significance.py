@@ -24,7 +24,7 @@ RESAMPLES: Final = 10_000
 SEED: Final = 2_024
 LEVEL: Final = 0.95
 _NUMBERS_AT_ONCE: Final = 2_000_000  # 16 MB
-_NUMBERS_KEPT: Final = 10_000_000  # 20 MB, of a thousand images; each number is at most that of the images
+_NUMBERS_KEPT: Final = 60_000_000  # 60 MB, of six thousand images: numbers are of one byte where they fit
 
 
 @dataclass(slots=True)
@@ -83,8 +83,8 @@ def draws(images: int, *, resamples: int = RESAMPLES) -> Iterator[Array]:
 
 
 @lru_cache(maxsize=4)  # of each split and domain; drawing takes longer than what it is for
-def _kept_draws(images: int, resamples: int) -> tuple[NDArray[np.uint16], ...]:
-    return tuple(drawn.astype(np.uint16) for drawn in _draws(images, resamples))
+def _kept_draws(images: int, resamples: int) -> tuple[NDArray[np.unsignedinteger], ...]:
+    return tuple(drawn.astype(np.min_scalar_type(drawn.max())) for drawn in _draws(images, resamples))
 
 
 def _draws(images: int, resamples: int) -> Iterator[NDArray[np.int64]]:
@@ -308,6 +308,9 @@ class PairedScores:
 
 def image_means(scores: Array) -> Array:
     """Each image's mean over the seeds of scores (S, N), of sums that are rounded once."""
+    if len(scores) == 1:
+        means: Array = scores[0] + 0.0  # a copy, in which a zero has no sign, as in a sum
+        return means
     return np.array([fmean(seeds) for seeds in scores.T.tolist()])
 
 
