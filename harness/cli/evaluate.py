@@ -389,6 +389,7 @@ def _score(systems: Sequence[SystemCaptions], settings: EvaluationSettings) -> l
 
         if len(systems) == 1:
             return [score(systems[0])]
+        task.reach(0)  # the first systems take a while
         evaluator.expect(caption for system in systems for caption in system.matched.captions.values())
         with ThreadPoolExecutor(jobs) as pool:
             return list(pool.map(score, systems))

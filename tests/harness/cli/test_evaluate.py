@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 import captionbench
+import harness.cli.evaluate as evaluate_module
 from harness.metrics.submission import SPLITS
 from harness.utils.errors import BenchError
 from results import DatasetRecord, Outcome, Quantity, RunSpec, SplitResult, Store, StoreError
@@ -478,6 +479,13 @@ def test_several_files_are_compared_with_the_first(series, tmp_path):
     assert isinstance(bench(*words, paths["good"]).exception, BenchError), "twice"
     for option in (("--baseline", out / "good.json"), ("--scores", f"P={references}")):
         assert isinstance(bench(*words, *option).exception, BenchError)
+
+
+@pytest.mark.parametrize(("cores", "free", "most"), [(4, None, 4), (4, 2**40, 4), (64, 5 * 2**30, 5), (4, 1000, 1)])
+def test_as_many_files_are_scored_at_a_time_as_there_are_cores_and_memory(monkeypatch, cores, free, most):
+    monkeypatch.setattr("harness.config.execution.usable_cores", lambda: cores)
+    monkeypatch.setattr("harness.utils.memory.free_host_memory", lambda: free)
+    assert evaluate_module._most_at_a_time() == most
 
 
 def test_several_files_need_neither_torch_nor_a_workspace(series, tmp_path):

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,23 @@ def test_equals_pycocoevalcap_on_coco(coco, evaluator):
     for metric in COMPUTED:
         assert found.scores[OVERALL][metric].value == pytest.approx(coco.corpus[metric], abs=1e-12, rel=0), metric
         assert found.per_image[metric] == pytest.approx(coco.per_image[metric], abs=1e-12, rel=0), metric
+
+
+def test_threads_score_as_one_after_another_each_with_its_own_meteor_process(coco):
+    first = dict(list(coco.candidates.items())[:40])
+    references = {i: coco.references[i] for i in first}
+    shifted = dict(zip(first, [*list(first.values())[1:], "a t-shirt"], strict=True))
+    systems = [first, shifted, dict.fromkeys(first, "a dog"), first]
+    with Evaluator() as evaluator:
+        expected = [evaluator.evaluate(references, captions) for captions in systems]
+    with Evaluator(meteors=2) as evaluator, ThreadPoolExecutor(2) as pool:
+        evaluator.expect(caption for captions in systems for caption in captions.values())
+        found = list(pool.map(lambda captions: evaluator.evaluate(references, captions), systems))
+        processes = {session._process for session in evaluator._meteors}
+    assert None not in processes
+    assert len(processes) == 2
+    assert [(each.scores, each.per_image) for each in found] == [(each.scores, each.per_image) for each in expected]
+    assert found[0].scores[OVERALL]["METEOR"].value != found[1].scores[OVERALL]["METEOR"].value
 
 
 def test_domain_scores_use_frequencies_of_the_split(coco, evaluator):

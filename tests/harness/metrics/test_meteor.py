@@ -291,6 +291,13 @@ def test_one_process_serves_until_words_are_new(source: Path, tmp_path: Path, mo
         "no file for a kill to leave"
     )
     session.close()
+    expecting = MeteorSession(bundled_java, timeout_s=60)
+    expecting.expect(["vehicle", "the"])
+    expecting.statistics({1: ["a car"]}, {1: "a car"})
+    first = expecting._process
+    assert expecting.statistics({1: ["a car"]}, {1: "the vehicle"})[0, 4:20].any()
+    assert expecting._process is first
+    expecting.close()
 
 
 @pytest.fixture
