@@ -99,17 +99,26 @@ def consensus_scores(references: Mapping[int, Sequence[str]]) -> Array:
     frequencies = corpus.frequencies()
     captions = sum(map(len, references.values()))
     entries = np.concatenate(list(_entries(corpus, frequencies)) or [np.zeros(0, _ENTRY)])
-    entries = entries[np.argsort(entries["length"], kind="stable")]
+    lengths = entries["length"]
+    entries = entries[np.argsort(lengths.astype(np.min_scalar_type(lengths.max(initial=0))), kind="stable")]
     scores = np.zeros(captions)
     for layer in range(1, int(entries["count"].max(initial=0)) + 1):
         shared = entries[entries["count"] >= layer]
-        _, gram = np.unique(shared["gram"], return_inverse=True)
-        lengths, starts = np.unique(shared["length"], return_index=True)
+        of_length, given, norm = (np.ascontiguousarray(shared[name]) for name in ("length", "given", "norm"))
+        caption, gram = (np.ascontiguousarray(shared[name]) for name in ("caption", "gram"))
+        # Most n-grams are of one caption: they are not summed, and get number 0.
+        is_common = np.bincount(gram, minlength=len(frequencies.keys)) > 1
+        gram = np.where(is_common, np.cumsum(is_common), 0)[gram]
+        common = gram > 0
+        common_gram, common_given = gram[common], given[common]
+        lengths, starts = np.unique(of_length, return_index=True)
+        common_of_length = np.add.reduceat(common, starts, dtype=np.int64)
         for length, start, stop in zip(lengths, starts, [*starts[1:], len(shared)], strict=True):
             near = np.exp(-((lengths - length).astype(np.float64) ** 2) / (2 * SIGMA**2))
-            sums = np.bincount(gram, shared["given"] * np.repeat(near, np.diff(starts, append=len(shared))))
-            mine = shared[start:stop]
-            scores += np.bincount(mine["caption"], sums[gram[start:stop]] / mine["norm"], captions)
+            sums = np.bincount(common_gram, common_given * np.repeat(near, common_of_length), int(is_common.sum()) + 1)
+            mine = slice(start, stop)
+            sums_of_mine = np.where(common[mine], sums[gram[mine]], given[mine])
+            scores += np.bincount(caption[mine], sums_of_mine / norm[mine], captions)
     return scores * (SCALE / MAX_ORDER / max(len(references), 1))
 
 

@@ -150,7 +150,7 @@ def tokenize_ptb(captions: Sequence[str]) -> list[str]:
     As in the original, the start of the next caption decides whether "K." at the end of a caption keeps its full stop,
     so callers fix the order.
     """
-    lines = [sanitise_caption(caption).translate(PREPARED) for caption in captions]
+    lines = [_prepared(caption) for caption in captions]
     tokenized = []
     for number, line in enumerate(lines):
         if CONTEXT.search(line):
@@ -158,6 +158,12 @@ def tokenize_ptb(captions: Sequence[str]) -> list[str]:
         else:
             tokenized.append(" ".join(filter(None, map(_of_chunk, line.split()))))
     return tokenized
+
+
+def _prepared(caption: str) -> str:
+    if caption.isascii() and caption.isprintable():  # most are, and stay as they are
+        return caption
+    return sanitise_caption(caption).translate(PREPARED)
 
 
 def _following(lines: Sequence[str], number: int) -> str:
