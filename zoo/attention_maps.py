@@ -16,8 +16,8 @@ from torch.overrides import TorchFunctionMode
 
 from zoo.captioner import Captioner, Visual
 from zoo.errors import ZooError
-from zoo.fast.looped import full_precision
 from zoo.layers.spatial_graph import SpatialGraphAttention
+from zoo.precision import full_precision
 
 _SOFTMAXES = (F.softmax, Tensor.softmax, torch.softmax)
 

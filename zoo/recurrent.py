@@ -10,9 +10,8 @@ from torch.nn import functional as F
 
 from zoo.captioner import Captioner, DecodingState, Memory, Visual, VisualSpec
 from zoo.errors import ZooError
-from zoo.fast.looped import full_precision, loop, no_autocast
-from zoo.fast.switch import custom_backward
 from zoo.layers.lstm import LSTMCell
+from zoo.precision import autocasts, full_precision, no_autocast
 
 Rows = dict[str, Tensor]
 
@@ -95,23 +94,20 @@ class RecurrentCaptioner(Captioner):
             raise ZooError(f"a caption of {tokens.shape[1]} tokens is longer than max_len {self.max_len}")
         words = self.embedding(tokens)
         inputs = self.word_inputs(words, memory.extra)
-        if not custom_backward():
-            whole = self._advance_all(inputs, memory)
-        else:  # in full precision: of small products, casts would take longer than they save
+        if autocasts(inputs):  # recur in full precision: of small products, casts would take longer than they save
             extra = {name: full_precision(part) for name, part in memory.extra.items()}
             inputs, memory = full_precision(inputs), Memory(full_precision(memory.features), memory.mask, extra)
-            with no_autocast(tokens):
-                scanned = self.scan(inputs, extra) if inputs.requires_grad else None
-                whole = self._advance_all(inputs, memory) if scanned is None else scanned
+        with no_autocast(inputs):
+            scanned = self.scan(inputs, memory.extra) if inputs.requires_grad else None
+            whole = self._advance_all(inputs, memory) if scanned is None else scanned
         return self.predict(whole, words), whole[..., : self.d_model]
 
     def _advance_all(self, inputs: Tensor, memory: Memory) -> Tensor:
         state = self.start(memory).expand(inputs.shape[0] // memory.batch_size)
         images, rows, outputs = state.images | state.shared | state.repeated, state.rows, []
-        with loop(self.modules()):
-            for each in inputs.unbind(1):
-                output, rows = self.advance(each, rows, images)
-                outputs.append(output)
+        for word in inputs.unbind(1):
+            output, rows = self.advance(word, rows, images)
+            outputs.append(output)
         return torch.stack(outputs, 1)
 
     def start(self, memory: Memory) -> DecodingState:

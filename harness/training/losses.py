@@ -22,7 +22,7 @@ from harness.training.objectives import Objective
 from harness.utils.errors import BenchError
 from harness.utils.precision import autocast
 from zoo import Captioner, Visual
-from zoo.fast.looped import no_autocast
+from zoo.precision import no_autocast
 
 STEPS_BETWEEN_READINGS = {"cpu": 1, "cuda": 20}  # the CPU has nothing to wait for, and reads at every step
 

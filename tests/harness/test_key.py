@@ -57,9 +57,8 @@ def test_this_tree_digest_is_the_same_on_every_python() -> None:
 def test_a_model_is_made_of_what_its_module_imports() -> None:
     files = model_files([model_card("cgru")])
     layers = {f"zoo/layers/{name}.py" for name in ("__init__", "attention", "cache", "lstm")}
-    fast = {f"zoo/fast/{name}.py" for name in ("__init__", "gru", "looped", "lstm", "switch")}
-    model = {"zoo/captioner.py", "zoo/models/__init__.py", "zoo/models/cgru.py", "zoo/recurrent.py"}
-    assert set(files) == model | layers | fast
+    model = {"zoo/models/__init__.py", "zoo/models/cgru.py", "zoo/recurrent.py"}
+    assert set(files) == model | layers | {"zoo/captioner.py", "zoo/precision.py"}
     for name in list_models():
         assert any(path.startswith("zoo/models/") for path in model_files([model_card(name)])), name
 

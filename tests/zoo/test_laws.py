@@ -10,9 +10,9 @@ from safetensors.torch import load_file, save_file
 
 import zoo
 from zoo.decoding import beam_search, greedy
-from zoo.fast.looped import full_precision
 from zoo.laws import alone, check_laws
 from zoo.layers.expansion import normalise
+from zoo.precision import full_precision
 
 IMAGES, TOKENS, CHANNELS, VOCAB, BOS, EOS = 3, 5, 6, 23, 1, 2
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}

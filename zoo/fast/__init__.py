@@ -1,1 +1,1 @@
-"""Hand-written gradients and fused forms, each equal to the plain form that the model or layer has."""
+"""Recurrences over whole captions with their gradients written out, each equal to the plain form that the model has."""

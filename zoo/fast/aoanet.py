@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from zoo.fast.annotated_norm import EPSILON
 from zoo.fast.lstm import LSTMGradient, LSTMTape
+from zoo.layers.annotated_norm import EPSILON
 
 _aten = torch.ops.aten
 

@@ -1,75 +1,11 @@
-"""LSTM cells with their gradients written out: one position, and all positions of a caption in one loop."""
+"""The LSTM of a scan over all positions of a caption, with its gradient written out."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from zoo.fast.looped import Factors, SharedMatrix
-
 _sigmoid_backward, _tanh_backward = torch.ops.aten.sigmoid_backward, torch.ops.aten.tanh_backward
-
-
-def lstm_step(projected: Tensor | None, past: Tensor, cell: Tensor, matrix: SharedMatrix) -> tuple[Tensor, Tensor]:
-    bias = None if matrix.bias is None else matrix.bias.detach()
-    after: tuple[Tensor, Tensor] = _LSTMStep.apply(
-        bias if projected is None else projected, past, cell, matrix.weight.detach(), matrix.end, matrix.factors
-    )
-    return after
-
-
-class _LSTMStep(torch.autograd.Function):
-    """`LSTMCell.forward` without maxout, with its gradient written out: fewer kernels than those of its parts."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        projected: Tensor | None,
-        past: Tensor,
-        cell: Tensor,
-        weight: Tensor,
-        end: Tensor | None,  # noqa: ARG004  # makes the node of the weight's gradient come after this one
-        factors: Factors,
-    ) -> tuple[Tensor, Tensor]:
-        whole = past @ weight.t() if projected is None else torch.addmm(projected, past, weight.t())
-        active, width = torch.empty_like(whole), cell.shape[1]
-        torch.sigmoid(whole[:, : 3 * width], out=active[:, : 3 * width])
-        torch.tanh(whole[:, 3 * width :], out=active[:, 3 * width :])
-        let_in, keep, let_out, candidate = active.chunk(4, 1)
-        after = torch.addcmul(keep * cell, let_in, candidate)
-        squashed = after.tanh()
-        ctx.save_for_backward(active, past, cell, squashed, weight)
-        ctx.set_materialize_grads(False)
-        ctx.factors = factors
-        return let_out * squashed, after
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, to_hidden: Tensor | None, to_after: Tensor | None) -> tuple[Tensor | None, ...]:
-        """The gradients of `projected`, past and cell."""
-        active, past, cell, squashed, weight = ctx.saved_tensors
-        _, _, let_out, candidate = active.chunk(4, 1)
-        whole, width = torch.empty_like(active), cell.shape[1]
-        gates = whole[:, : 3 * width]
-        if to_hidden is None:
-            gates[:, 2 * width :].zero_()
-        else:
-            torch.mul(to_hidden, squashed, out=gates[:, 2 * width :])
-            through = _tanh_backward(to_hidden * let_out, squashed)
-            to_after = through if to_after is None else to_after + through
-        if to_after is None:
-            return None, None, None, None, None, None
-        torch.mul(to_after, candidate, out=gates[:, :width])
-        torch.mul(to_after, cell, out=gates[:, width : 2 * width])
-        _sigmoid_backward.grad_input(gates, active[:, : 3 * width], grad_input=gates)
-        # The gradients of the candidate and of the cell, side by side.
-        both = to_after[:, None] * active.view(-1, 4, width)[:, :2]
-        _tanh_backward.grad_input(both[:, 0], candidate, grad_input=whole[:, 3 * width :])
-        ctx.factors.append((past.detach(), whole))
-        to_projected = whole if ctx.needs_input_grad[0] else None
-        return to_projected, whole @ weight if ctx.needs_input_grad[1] else None, both[:, 1], None, None, None
 
 
 class LSTMTape:

@@ -3,12 +3,10 @@
 import torch
 from torch import Tensor, nn
 
-from zoo.fast.annotated_norm import EPSILON, Affine, NormStep
-from zoo.fast.looped import Looped
-from zoo.fast.switch import custom_backward
+EPSILON = 1e-6
 
 
-class AnnotatedNorm(Looped):
+class AnnotatedNorm(nn.Module):
     """gain * (x - mean) / (std + eps) + shift, with the unbiased deviation and eps (`EPSILON`) outside the root.
 
     `nn.LayerNorm` divides by the root of the biased variance plus eps. Half-precision input is normalised in float32.
@@ -22,9 +20,5 @@ class AnnotatedNorm(Looped):
     def forward(self, x: Tensor) -> Tensor:
         """(..., D) to (..., D)."""
         x = x.to(self.gain.dtype)
-        if custom_backward():
-            affine = self.shared("affine", lambda: Affine(self.gain, self.shift))
-            normed: Tensor = NormStep.apply(x, self.gain.detach(), self.shift.detach(), affine.end, affine.factors)
-            return normed
         deviation, mean = torch.std_mean(x, -1, keepdim=True)
         return torch.addcmul(self.shift, self.gain, (x - mean) / (deviation + EPSILON))

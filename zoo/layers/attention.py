@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.errors import ZooError
-from zoo.fast.looped import product_type
 from zoo.layers.cache import Cache, append, widen
+from zoo.precision import product_type
 
 _KEPT: ContextVar[dict[tuple[int, ...], tuple[Tensor, Tensor]] | None] = ContextVar("kept", default=None)
 """By the identities of layers, what `joined` made of them."""

@@ -13,37 +13,35 @@ streams are computed side by side, first a, then b.
 """
 
 from collections.abc import Sequence
-from typing import Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.fast.expansion import EPSILON, GateStreams, Normalise, Weigh, divide, group_totals
-from zoo.fast.looped import full_precision, no_autocast, product_type
-from zoo.fast.switch import custom_backward
 from zoo.layers.attention import joined
 from zoo.layers.cache import Cache, append, widen, widen_pairs
+from zoo.precision import full_precision, no_autocast, product_type
+
+EPSILON = 1e-9
 
 
 def normalise(weights: Tensor, dim: int | tuple[int, ...], groups: Sequence[int] = (), scale: float = 1.0) -> Tensor:
-    """psi: divide by the sum along `dim`; zeros stay zeros.
+    """psi: divide by the sum along `dim`; zeros stay zeros. The result has the type of the products that follow.
 
     `scale` is what weights were to be divided by before: only EPSILON notices that they are not.
 
     With `groups`, lengths that add up to the last dimension, `dim` is the last: each group is normalised by itself and
     divided by their number, so that they average.
     """
-    if custom_backward() and weights.requires_grad:
-        normalised: Tensor = Normalise.apply(weights, dim, groups, scale)
-        return normalised
-    return divide(weights, group_totals(weights, dim, groups, scale))
+    if groups:
+        parts = [normalise(part, -1, scale=scale) for part in torch.split(weights, list(groups), -1)]
+        return torch.cat(parts, -1) / len(groups)
+    return (weights / (weights.sum(dim, keepdim=True) + scale * EPSILON)).to(product_type(weights))
 
 
 class GatedStreams(nn.Module):
     """The projections of the two streams' values and of the gate between their outputs."""
 
-    signs: Tensor
     bounds: Tensor
 
     def __init__(self, d_model: int) -> None:
@@ -51,16 +49,13 @@ class GatedStreams(nn.Module):
         self.value_a = nn.Linear(d_model, d_model)
         self.value_b = nn.Linear(d_model, d_model)
         self.selector = nn.Linear(d_model, d_model)
-        self.register_buffer("signs", torch.tensor([1.0, -1.0]), persistent=False)
         bounds = torch.tensor([[0.0, -torch.inf], [torch.inf, 0.0]])
         self.register_buffer("bounds", bounds.view(2, 2, 1, 1, 1), persistent=False)
 
     def weigh(self, scores: Tensor) -> Tensor:
         """relu(scores) and relu(-scores), (...) to (2, ...); in half precision, EPSILON would be 0, and rows 0 / 0."""
-        if custom_backward() and scores.requires_grad:
-            weights: Tensor = Weigh.apply(scores, self.bounds[0, 0])
-            return weights
-        return F.relu(scores * self.signs.view(2, *[1] * scores.dim()))
+        scores = full_precision(scores)
+        return torch.stack((scores.relu(), (-scores).relu()))
 
 
 def side_by_side(values: Tensor) -> Tensor:
@@ -71,14 +66,6 @@ def side_by_side(values: Tensor) -> Tensor:
 def gate(selector: Tensor, a: Tensor, b: Tensor) -> Tensor:
     """sigmoid(selector) * a + (1 - sigmoid(selector)) * b, elementwise."""
     return torch.lerp(b, a, torch.sigmoid(selector).to(a.dtype))
-
-
-def gate_streams(selector: Tensor, streams: Tensor) -> Tensor:
-    """`gate` of (B, L, D) between both streams (2 * B, L, D)."""
-    if custom_backward() and streams.requires_grad:
-        gated: Tensor = GateStreams.apply(selector, streams)
-        return gated
-    return gate(selector, *streams.chunk(2))
 
 
 class DynamicExpansion(nn.Module):
@@ -99,7 +86,7 @@ class DynamicExpansion(nn.Module):
         self.key = nn.Linear(d_model, d_model)
         self.streams = GatedStreams(d_model)
         self.dropout = nn.Dropout(dropout)
-        least = self.streams.signs[:, None, None] * (d_model**0.5 * EPSILON)
+        least = torch.tensor([1.0, -1.0])[:, None, None] * (d_model**0.5 * EPSILON)
         self.register_buffer("totals", torch.cat((torch.ones(2, length, 1), least), 1), persistent=False)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -115,7 +102,7 @@ class DynamicExpansion(nn.Module):
         expand = normalise(forward, -1, scale=width**0.5)
         contract = normalise(backward, (2, 3), scale=width**0.5)
         collected = self._collect(expand.flatten(0, 1), contract.flatten(0, 1), side_by_side(values), condition)
-        return gate_streams(selector, collected)
+        return gate(selector, *collected.chunk(2))
 
     def _hide(self, weights: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """Weights for expanding (position j seen by i) and for contracting (i collected by j), of their shape."""
@@ -232,78 +219,21 @@ class StaticExpansion(nn.Module):
         self.key = nn.Linear(d_model, d_model)
         self.streams = GatedStreams(d_model)
         self.dropout = nn.Dropout(dropout)
-        # Source tensors, kept alive so that no other tensor gets their addresses, their versions, and the fold of them.
-        self._kept: tuple[list[Tensor], list[tuple[int, int]], tuple[Tensor, Tensor]] | None = None
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """(B, L, D) to (B, L, D); `mask` (B, L) is true at visible positions.
 
         Masked positions get an output too, which is meaningless and does not affect other positions.
         """
-        scores, values, selector = self._project(x)
-        weights = self.streams.weigh(self.dropout(scores))  # (2, B, L, N)
+        streams, width = self.streams, x.shape[-1]
+        projection = joined(streams.value_a, streams.value_b, streams.selector, self.key)
+        values, selector, key = torch.split(F.linear(x, *projection), [2 * width, width, width], -1)
+        # The scores Z^T (B, L, N) are not divided by sqrt(d), which normalising would undo.
+        weights = streams.weigh(self.dropout(F.linear(key, self.queries)))  # (2, B, L, N)
         visible = weights if mask is None else weights.masked_fill(~mask[..., None], 0.0)
         # Expand over the visible positions, then contract: each group's weights sum to one, and groups average.
-        expand = normalise(visible, 2, scale=x.shape[-1] ** 0.5).flatten(0, 1).transpose(1, 2)  # R_fw, (2 * B, N, L)
-        contract = normalise(weights, -1, self.lengths, x.shape[-1] ** 0.5).flatten(0, 1)  # R_bw, (2 * B, L, N)
-        if self._reassociates(values):
-            collected = torch.baddbmm(contract @ self.biases, contract @ expand, values)
-        else:
-            collected = contract @ self.dropout(torch.baddbmm(self.biases, expand, values))
-        return gate_streams(selector, self.dropout(collected))
-
-    def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Scores Z^T = K(x) Q^T (B, L, N), values of both streams (2 * B, L, D), and the selector (B, L, D).
-
-        The scores are not divided by sqrt(d), which normalising would undo. The queries are weights, so that one
-        product can serve the whole batch.
-        """
-        length, width = self.queries.shape
-        projection = self._kept_fold()
-        folded = projection is not None or x.shape[:-1].numel() > length  # folding costs less than projecting the batch
-        if projection is None:
-            streams = (self.streams.value_a, self.streams.value_b, self.streams.selector)
-            with no_autocast(self.queries):
-                projection = self._fold() if folded else joined(*streams, self.key)
-        sizes = [2 * width, width, length if folded else width]
-        values, selector, scores = torch.split(F.linear(x, *projection), sizes, -1)
-        return scores if folded else F.linear(scores, self.queries), side_by_side(values), selector
-
-    def _fold(self) -> tuple[Tensor, Tensor]:
-        """Weight and bias of Q (W x + b) = (Q W) x + Q b, below those of the values and of the selector."""
-        streams = (self.streams.value_a, self.streams.value_b, self.streams.selector)
-        weight, bias = self.queries @ self.key.weight, self.queries @ self.key.bias
-        return joined(*streams, (weight, bias))
-
-    def _kept_fold(self) -> tuple[Tensor, Tensor] | None:
-        """The fold, cached between batches in full precision; None in training or with gradients.
-
-        It is computed again if a weight was changed in place or moved, and after `train()` or `eval()`; writes through
-        `.data` are not noticed.
-        """
-        streams = (self.streams.value_a, self.streams.value_b, self.streams.selector)
-        layers = (self.key, *streams)
-        parts = (self.queries, *(layer.weight for layer in layers), *(layer.bias for layer in layers))
-        learning = torch.is_grad_enabled() and any(part.requires_grad for part in parts)
-        if self.training or learning or any(part.is_inference() for part in parts):
-            return None
-        versions = [(part.data_ptr(), part._version) for part in parts]
-        if self._kept is None or self._kept[1] != versions:
-            with torch.inference_mode(False), torch.no_grad(), no_autocast(self.queries):
-                self._kept = [part.detach() for part in parts], versions, self._fold()
-        return self._kept[2]
-
-    def train(self, mode: bool = True) -> Self:
-        """As in any module; also drops the cached fold."""
-        self._kept = None
-        return super().train(mode)
-
-    def _reassociates(self, values: Tensor) -> bool:
-        """Whether R_bw (R_fw V + B) = (R_bw R_fw) V + R_bw B holds and saves products.
-
-        Dropout between the two forbids it; otherwise it costs L^2 (N + D) instead of L N D.
-        """
-        length, width = values.shape[-2:]
-        expanded = len(self.queries)
-        dropped = self.training and self.dropout.p > 0
-        return not dropped and length * (expanded + width) < expanded * width
+        expand = normalise(visible, 2, scale=width**0.5).flatten(0, 1).transpose(1, 2)  # R_fw, (2 * B, N, L)
+        contract = normalise(weights, -1, self.lengths, width**0.5).flatten(0, 1)  # R_bw, (2 * B, L, N)
+        expanded = self.dropout(torch.baddbmm(self.biases, expand, side_by_side(values)))
+        collected = self.dropout(contract @ expanded)
+        return gate(selector, *collected.chunk(2))

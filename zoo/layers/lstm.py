@@ -6,16 +6,14 @@ S. J. Rennie et al.: "Self-critical Sequence Training for Image Captioning", CVP
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
-
-from zoo.fast.looped import Looped, SharedMatrix
-from zoo.fast.lstm import lstm_step
+from torch.nn import functional as F
 
 
-class LSTMCell(Looped):
+class LSTMCell(nn.Module):
     """c' = f c + i z, h' = o tanh(c'), with the gates i, f, o and the candidate z from input and past states.
 
     The candidate is tanh(z1), or with `maxout` max(z1, z2) without a tanh. Pre-activations are in the order
@@ -39,11 +37,11 @@ class LSTMCell(Looped):
 
     def project(self, x: Tensor) -> Tensor:
         """Part (..., 4R or 5R) of the pre-activations from the input, all biases included."""
-        return self.matrix("input", lambda: SharedMatrix(self.input.weight, self.both_biases()))(x)
+        return F.linear(x, self.input.weight, self.both_biases())
 
     def preactivate(self, projected: Tensor, past: Tensor) -> Tensor:
         """Add the part from the past state (rows, d_past) to `project` of one position (rows, 4R or 5R)."""
-        return self.matrix("recurrent", lambda: SharedMatrix(self.recurrent.weight))(past, projected)
+        return torch.addmm(projected, past, self.recurrent.weight.t())
 
     def both_biases(self) -> Tensor | None:
         """Their sum, (4R or 5R,); None without biases."""
@@ -58,22 +56,14 @@ class LSTMCell(Looped):
 
     def forward(self, projected: Tensor, past: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
         """One position: `projected` as for `preactivate`, the past state and the cell (rows, R); as `update` gives."""
-        if not self.maxout and self._shared is not None:
-            weight = self.matrix("recurrent", lambda: SharedMatrix(self.recurrent.weight))
-            return lstm_step(projected, past, cell, weight)
         whole = self.preactivate(projected, past)
         gates, candidates = torch.split(whole, [3 * self.d_hidden, whole.shape[1] - 3 * self.d_hidden], 1)
         return self.update(gates, candidates, cell)
 
-    def read(self, x: Tensor, past: Sequence[Tensor], cell: Tensor) -> tuple[Tensor, Tensor]:
-        """One position whose input (rows, d_input) follows from earlier ones; `past` is joined."""
-        after: tuple[Tensor, Tensor]
-        if self.maxout or self._shared is None:
-            after = self(self.project(x), torch.cat(tuple(past), 1) if len(past) > 1 else past[0], cell)
-            return after
-        both = self.input.weight, self.recurrent.weight
-        weight = self.matrix("both", lambda: SharedMatrix(torch.cat(both, 1), self.both_biases()))
-        return lstm_step(None, torch.cat((x, *past), 1), cell, weight)
+    def read(self, x: Tensor, past: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
+        """One position whose input (rows, d_input) follows from earlier ones."""
+        after: tuple[Tensor, Tensor] = self(self.project(x), past, cell)
+        return after
 
 
 def two_lstms(
@@ -90,7 +80,7 @@ def two_lstms(
     """
     past = torch.cat((rows["language"], rows["attention"]), 1)
     attention, attention_cell = attention_lstm(inputs, past, rows["attention_cell"])
-    language, language_cell = language_lstm.read(read(attention), (rows["language"],), rows["language_cell"])
+    language, language_cell = language_lstm.read(read(attention), rows["language"], rows["language_cell"])
     return language, dict(zip(STATES, (language, attention, language_cell, attention_cell), strict=True))
 
 

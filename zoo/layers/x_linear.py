@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.fast.looped import Looped, LoopedLinear, SharedMatrix
 from zoo.layers.attention import head_width, split_heads
 from zoo.layers.pooling import mean_of_valid
 from zoo.layers.residual import ResidualLayer
@@ -60,7 +59,7 @@ class TwoProjections(nn.Module):
 
     def __init__(self, d_model: int, n_heads: int) -> None:
         super().__init__()
-        self.linear = LoopedLinear(d_model, 2 * d_model)
+        self.linear = nn.Linear(d_model, 2 * d_model)
         self.matrices_in = {"linear": 2}
         self.norm = nn.GroupNorm(2 * n_heads, 2 * d_model)
 
@@ -71,7 +70,7 @@ class TwoProjections(nn.Module):
         return first, second
 
 
-class XLinearAttention(Looped):
+class XLinearAttention(nn.Module):
     """v1 * (sum_j b_j v2_j) * c, with weights b over keys and c over channels, both from q * k_j; no output matrix.
 
     With J_j = dropout(ReLU(W_J (q * k_j))), a head's b = softmax_j(w_b J_j) and c = sigmoid(W_c mean_j J_j). `query`
@@ -87,9 +86,9 @@ class XLinearAttention(Looped):
         width = head_width(d_model, n_heads)
         d_attention = d_attention or max(width // 2, 1)
         self.query, self.memory = TwoProjections(d_model, n_heads), TwoProjections(d_model, n_heads)
-        self.joint = LoopedLinear(width, d_attention)
-        self.spatial = LoopedLinear(d_attention, 1)
-        self.channel = LoopedLinear(d_attention, width)
+        self.joint = nn.Linear(width, d_attention)
+        self.spatial = nn.Linear(d_attention, 1)
+        self.channel = nn.Linear(d_attention, width)
         self.dropout = nn.Dropout(dropout)
 
     def project(self, memory: Tensor) -> tuple[Tensor, Tensor]:
@@ -108,9 +107,8 @@ class XLinearAttention(Looped):
         rows = queries.reshape(keys.shape[0], -1, queries.shape[-1])
         query, own = self.query(rows)
         products = query[:, :, :, None] * keys[:, :, None]
-        # Rows of matrices, since the gradients of a loop are collected in such.
-        flat = self.dropout(self.joint(products.flatten(0, -2)).relu())
-        joint, scores = flat.view(*products.shape[:-1], -1), self.spatial(flat).view(products.shape[:-1])
+        joint = self.dropout(self.joint(products).relu())
+        scores = self.spatial(joint).squeeze(-1)
         if seen is None:
             mean = joint.mean(-2)
         else:
@@ -118,9 +116,8 @@ class XLinearAttention(Looped):
             scores = scores + attention_bias
             mean = (joint * share[..., None]).sum(-2)
         weights = scores.softmax(-1).to(values.dtype)
-        gate = self.channel(mean.flatten(0, -2)).sigmoid().view(own.shape)
-        summed = self.matrix("values", lambda: SharedMatrix(values.flatten(0, 1).transpose(1, 2)))
-        attended: Tensor = own * summed(weights.flatten(0, 1)).view(own.shape) * gate
+        gate = self.channel(mean).sigmoid()
+        attended: Tensor = own * (weights @ values) * gate
         return attended.transpose(1, 2).reshape(queries.shape)
 
 

@@ -15,14 +15,13 @@ from torch.nn import functional as F
 from zoo.captioner import Memory, Visual, VisualSpec
 from zoo.converter import Converter
 from zoo.errors import check_choice
-from zoo.fast.looped import Looped, LoopedLinear, SharedMatrix
 from zoo.layers.lstm import LSTMCell
 from zoo.layers.pooling import mean_of_valid
 from zoo.recurrent import RecurrentCaptioner, Rows, project_words
 from zoo.shared_official_names.luo_lstm import ATTENTION, ATTENTION_SIZES, HINT, WORDS
 
 
-class SentinelAttention(Looped):
+class SentinelAttention(nn.Module):
     """Additive attention to the regions a_1 .. a_L of an image and to the sentinel s of a word.
 
     With f = relu(W_s s), q = tanh(W_h h) and the keys W_a a_i and W_f f,
@@ -37,10 +36,10 @@ class SentinelAttention(Looped):
     def __init__(self, d_model: int, d_attention: int, dropout: float) -> None:
         super().__init__()
         self.key = nn.Linear(d_model, d_attention)
-        self.sentinel = LoopedLinear(d_model, d_model)
-        self.sentinel_key = LoopedLinear(d_model, d_attention)
-        self.state = LoopedLinear(d_model, d_model)
-        self.query = LoopedLinear(d_model, d_attention)
+        self.sentinel = nn.Linear(d_model, d_model)
+        self.sentinel_key = nn.Linear(d_model, d_attention)
+        self.state = nn.Linear(d_model, d_model)
+        self.query = nn.Linear(d_model, d_attention)
         self.score = nn.Linear(d_attention, 1)
         self.dropout = nn.Dropout(dropout)
 
@@ -68,7 +67,7 @@ class SentinelAttention(Looped):
         hidden = torch.cat((keys[:, None] + query.view(images, -1, 1, width), own), 2)
         scores = self.dropout(hidden.tanh()) @ self.score.weight.view(-1) + self.score.bias
         weights = (scores + attention_bias).softmax(-1)
-        seen = self.matrix("values", lambda: SharedMatrix(values.transpose(1, 2)))(weights[..., :-1])
+        seen = torch.bmm(weights[..., :-1], values)
         answer: Tensor = seen.flatten(0, 1) + weights[..., -1:].flatten(0, 1) * fallback + looking
         return answer
 
@@ -109,7 +108,7 @@ class AdaptiveAttention(RecurrentCaptioner):
         self.matrices_in = {"image_gates": 4}
         self.sentinel_input = nn.Linear(d_embedding, d_model)
         self.sentinel_image = nn.Linear(d_model, d_model)
-        self.sentinel_past = LoopedLinear(d_model, d_model)
+        self.sentinel_past = nn.Linear(d_model, d_model)
         self.state_dropout = nn.Dropout(dropout)
         self.attention = SentinelAttention(d_model, d_attention, dropout)
         self.output = nn.Linear(d_model, d_model)

@@ -13,9 +13,8 @@ from torch.nn import functional as F
 
 from zoo.captioner import Memory, Visual, VisualSpec
 from zoo.converter import Converter, Tensors, lstm_names, zoo_lstm
-from zoo.fast.annotated_norm import EPSILON
 from zoo.fast.aoanet import AoAScan
-from zoo.layers.annotated_norm import AnnotatedNorm
+from zoo.layers.annotated_norm import EPSILON, AnnotatedNorm
 from zoo.layers.aoa import AoADropouts, AoARefiner, AttentionOnAttention, MemoriesAttention
 from zoo.layers.attention import head_width, joined
 from zoo.layers.lstm import LSTMCell

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from zoo.captioner import Memory, Visual, VisualSpec
 from zoo.converter import Converter
 from zoo.errors import check_choice
-from zoo.fast.looped import LoopedLinear
 from zoo.layers.additive_attention import AdditiveAttention
 from zoo.layers.lstm import LSTMCell
 from zoo.recurrent import RecurrentCaptioner, Rows, init_words_and_vocabulary
@@ -63,7 +62,7 @@ class Att2in(RecurrentCaptioner):
         d_regions = d_model if rectified else visual_dim
         self.everywhere = attended == "all"
         self.attention = AdditiveAttention(d_model, d_regions, d_attention)
-        self.attended = LoopedLinear(d_regions, (5 if self.everywhere else 2) * d_model)
+        self.attended = nn.Linear(d_regions, (5 if self.everywhere else 2) * d_model)
         self.lstm = LSTMCell(words.embedding_dim, d_model, d_model, maxout=True)
 
     def encode(self, visual: Visual) -> Memory:

@@ -15,13 +15,11 @@ from torch.nn import functional as F
 
 from zoo.captioner import Memory, Visual, VisualSpec
 from zoo.errors import ZooError, check_choice
-from zoo.fast.gru import GRUStep
-from zoo.fast.looped import Looped, SharedMatrix
 from zoo.layers.attention import split_heads
 from zoo.recurrent import RecurrentCaptioner, Rows
 
 
-class GRUCell(nn.GRUCell, Looped):
+class GRUCell(nn.GRUCell):
     """torch's cell, in two parts: `project` of the inputs, which can serve many positions, and the update.
 
     K. Cho et al.: "Learning Phrase Representations using RNN Encoder-Decoder for Statistical Machine Translation",
@@ -30,16 +28,12 @@ class GRUCell(nn.GRUCell, Looped):
 
     def project(self, x: Tensor) -> Tensor:
         """W_ih x + b_ih (..., 3 D), of the reset gate, the update gate and the candidate."""
-        return self.matrix("input", lambda: SharedMatrix(self.weight_ih, self.bias_ih))(x)
+        return F.linear(x, self.weight_ih, self.bias_ih)
 
     def forward(self, projected: Tensor, state: Tensor) -> Tensor:  # type: ignore[override]
         """The next state (..., D) from `project` of its input and the state."""
-        matrix = self.matrix("recurrent", lambda: SharedMatrix(self.weight_hh, self.bias_hh))
-        if self._shared is not None:
-            weight, bias = self.weight_hh.detach(), self.bias_hh.detach()
-            after: Tensor = GRUStep.apply(projected, state, weight, bias, matrix.end, matrix.factors)
-            return after
-        recurrent, gates = matrix(state).to(state.dtype), [2 * state.shape[-1], state.shape[-1]]
+        recurrent = F.linear(state, self.weight_hh, self.bias_hh).to(state.dtype)
+        gates = [2 * state.shape[-1], state.shape[-1]]
         gates_in, new_in = torch.split(projected.to(state.dtype), gates, -1)
         gates_again, new = torch.split(recurrent, gates, -1)
         reset, keep = (gates_in + gates_again).sigmoid().chunk(2, -1)

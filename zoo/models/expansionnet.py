@@ -16,11 +16,11 @@ from torch import nn
 from zoo.captioner import Memory, Visual, VisualSpec
 from zoo.converter import Converter
 from zoo.errors import check_at_least_1, check_choice
-from zoo.fast.looped import full_precision
 from zoo.layers.attention import MultiHeadAttention, SelfAttention
 from zoo.layers.embedding import TokenEmbedding
 from zoo.layers.expansion import DynamicExpansion, StaticExpansion
 from zoo.layers.residual import DecoderLayer, EncoderLayer, StackOutput
+from zoo.precision import full_precision
 from zoo.stacked import StackedCaptioner
 
 EncoderMixer = Literal["self_attention", "static", "dynamic", "none"]

@@ -16,7 +16,6 @@ from torch.nn import functional as F
 from zoo.captioner import Memory, Visual, VisualSpec
 from zoo.converter import Converter, Tensors, lstm_names, zoo_attention_lstm, zoo_lstm
 from zoo.errors import ZooError, check_choice
-from zoo.fast.looped import Looped, LoopedLinear, SharedMatrix
 from zoo.layers.lstm import STATES, LSTMCell, two_lstms
 from zoo.layers.pooling import mean_of_valid
 from zoo.recurrent import RecurrentCaptioner, Rows
@@ -179,12 +178,12 @@ _LABELS = {"spatial": N_LABELS, "regat": N_REGAT_LABELS, "given": 21, "none": 1}
 """By graph; given labels are by default those of the paper's semantic graph, 20 predicates and 0."""
 
 
-class DroppedAttention(Looped):
+class DroppedAttention(nn.Module):
     """softmax(w . dropout(tanh(W_k a + b + W_q h))) over the valid regions a, of which the sum is the answer."""
 
     def __init__(self, d_query: int, d_regions: int, d_attention: int, dropout: float) -> None:
         super().__init__()
-        self.query = LoopedLinear(d_query, d_attention, bias=False)
+        self.query = nn.Linear(d_query, d_attention, bias=False)
         self.key = nn.Linear(d_regions, d_attention)
         self.score = nn.Linear(d_attention, 1, bias=False)
         self.dropout = nn.Dropout(dropout)
@@ -201,7 +200,7 @@ class DroppedAttention(Looped):
         asked = self.query(queries).view(keys.shape[0], -1, 1, keys.shape[2])
         scores = self.dropout((keys[:, None] + asked).tanh()) @ self.score.weight.view(-1)
         weights = (scores + attention_bias).softmax(-1)
-        return self.matrix("values", lambda: SharedMatrix(values.transpose(1, 2)))(weights).flatten(0, 1)
+        return torch.bmm(weights, values).flatten(0, 1)
 
 
 class GCNLSTM(RecurrentCaptioner):

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from zoo.captioner import Memory, Visual, VisualSpec
-from zoo.fast.looped import LoopedLinear
 from zoo.layers.additive_attention import AdditiveAttention
 from zoo.layers.lstm import LSTMCell
 from zoo.layers.pooling import mean_of_valid
@@ -46,7 +45,7 @@ class ShowAttendTell(RecurrentCaptioner):
         self.first_hidden = _first_state(visual_dim, d_model, dropout)
         self.first_cell = _first_state(visual_dim, d_model, dropout)
         self.attention = AdditiveAttention(d_model, visual_dim, d_attention)
-        self.gate = LoopedLinear(d_model, 1)
+        self.gate = nn.Linear(d_model, 1)
         self.lstm = LSTMCell(d_embedding, d_model, d_model + visual_dim)
         self.attended_output = nn.Linear(visual_dim, d_embedding, bias=False)
         self.hidden_output = nn.Linear(d_model, d_embedding)

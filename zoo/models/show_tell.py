@@ -74,7 +74,7 @@ class ShowTell(RecurrentCaptioner):
         upper_layers: Iterable[LSTMCell] = self.upper_layers  # type: ignore[assignment]  # ModuleList is not generic
         for index, layer in enumerate(upper_layers, 1):
             below = self.layer_dropout(hidden)
-            hidden, cell = layer.read(below, (rows[f"hidden{index}"],), rows[f"cell{index}"])
+            hidden, cell = layer.read(below, rows[f"hidden{index}"], rows[f"cell{index}"])
             after |= {f"hidden{index}": hidden, f"cell{index}": cell}
         return hidden, after
 

@@ -13,7 +13,6 @@ from torch.nn import functional as F
 from zoo.captioner import Memory, Visual, VisualSpec
 from zoo.converter import Tensors, lstm_names, zoo_lstm
 from zoo.errors import check_at_least_1
-from zoo.fast.looped import LoopedLinear
 from zoo.layers.lstm import LSTMCell
 from zoo.layers.x_linear import ALPHA, XLinearAttention, XLinearDropouts, XLinearEncoder, seen_where
 from zoo.recurrent import RecurrentCaptioner, Rows
@@ -61,9 +60,9 @@ class XLAN(RecurrentCaptioner):
         self.attentions = nn.ModuleList(
             XLinearAttention(d_model, n_heads, d_attention, attention_dropout) for _ in range(n_attention_layers)
         )
-        self.attended = LoopedLinear((n_attention_layers + 1) * d_model, d_model)
+        self.attended = nn.Linear((n_attention_layers + 1) * d_model, d_model)
         self.attended_norm = nn.LayerNorm(d_model)
-        self.context = LoopedLinear(2 * d_model, 2 * d_model)
+        self.context = nn.Linear(2 * d_model, 2 * d_model)
         self.matrices_in = {"context": 2}
         self.dropout = nn.Dropout(dropout)
         self.output_dropout = nn.Dropout(dropout)
