@@ -338,23 +338,22 @@ def count_flops(
     _check_length(model, caption_length, "a caption of", "--caption-length")
     _check_length(model, position, "a step at position", "--position")
     with _counting(model, visual) as seen:
-        memory = model.encode(seen)
-        greedy = _trace_caption(model, seen, caption_length, 1)
-        traced = {
-            "encoder": trace(model, model.encode, seen),
-            "start": trace(model, model.start, memory),
-            "step": _trace_step(model, memory, position),
-            "greedy": greedy,
-            "beam": _trace_caption(model, seen, caption_length, beam_size) if beam_size > 1 else greedy,
-            "teacher_forced": trace(model, lambda fed: model(fed, _tokens(model, caption_length)), seen),
-        }
+        parts = _CaptionParts(model, seen)
+        step, greedy = parts.step(position), parts.caption(caption_length)
+        beam = parts.caption(caption_length, beam_size)
+        teacher_forced = trace(model, lambda fed: model(fed, _tokens(model, caption_length)), seen)
     return FlopCounts(
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         caption_length=caption_length,
         beam_size=beam_size,
         step_position=position,
+        encoder=parts.encoder,
+        start=parts.start,
+        step=step,
+        greedy=greedy,
+        beam=beam,
+        teacher_forced=teacher_forced,
         training=count_training_step(model, seen, _tokens(model, caption_length)),
-        **traced,
     )
 
 
@@ -367,18 +366,65 @@ def count_encoder(model: Captioner, visual: Visual) -> PartCount:
 def count_caption(model: Captioner, visual: Visual, length: int, beam_size: int = 1) -> PartCount:
     """A whole caption of one image, from the encoder on; no beam ends early."""
     with _counting(model, visual) as seen:
-        return _trace_caption(model, seen, length, beam_size)
+        return _CaptionParts(model, seen).caption(length, beam_size)
 
 
-def _trace_step(model: Captioner, memory: Memory, position: int) -> PartCount:
-    state, token = model.start(memory), _tokens(model, 1)[0]
-    for _ in range(position - 1):
-        _, state = model.step(token, state)
-    return trace(model, lambda last: model.step(token, last), state)
+class _CaptionParts:
+    """Counts captions of one image as sums of their parts: the encoder, the start, and a step for each position.
+
+    Of long captions only a few steps are traced. From the second position on, a step's count is at most a quadratic
+    polynomial of its position: attention to earlier words is linear, their dynamic expansion by each other quadratic.
+    Three steps determine it, the last one checks it; if a model's steps are no such polynomial, each is traced.
+    """
+
+    def __init__(self, model: Captioner, visual: Visual) -> None:
+        memory = model.encode(visual)
+        self.encoder, self.start = trace(model, model.encode, visual), trace(model, model.start, memory)
+        self._model, self._token = model, _tokens(model, 1)[0]
+        self._states = [model.start(memory)]  # before each position
+        self._steps: dict[tuple[int, int], PartCount] = {}
+
+    def caption(self, length: int, width: int = 1) -> PartCount:
+        """A beam search without choosing: the first step has one row, the others `width`; no beam ends early."""
+        later = range(2, length + 1)
+        first_three = [self.step(position, width) for position in later[:3]]
+        if length > 5:
+            steps = [_extrapolate(first_three, position - 2) for position in later]
+            if steps[-1] == self.step(length, width):
+                return _add([self.encoder, self.start, self.step(1), *steps])
+        return _add([self.encoder, self.start, self.step(1), *(self.step(position, width) for position in later)])
+
+    def step(self, position: int, width: int = 1) -> PartCount:
+        """The step at a position, from 1, with so many rows."""
+        while len(self._states) < position:
+            self._states.append(self._model.step(self._token, self._states[-1])[1])
+        if (position, width) not in self._steps:
+            state = self._states[position - 1]
+            tokens = self._token.expand(width)
+            self._steps[position, width] = trace(
+                self._model, lambda last: self._model.step(tokens, last), state.expand(width) if width > 1 else state
+            )
+        return self._steps[position, width]
 
 
-def _trace_caption(model: Captioner, visual: Visual, length: int, beam_size: int) -> PartCount:
-    return trace(model, lambda traced: _caption(model, traced, length, beam_size), visual)
+def _add(parts: Sequence[PartCount], times: Sequence[int] | None = None) -> PartCount:
+    """The sum of all parts, each so many times, most first."""
+
+    def total(kind: str) -> dict[str, int]:
+        sums: Counter[str] = Counter()
+        for part, factor in zip(parts, times or [1] * len(parts), strict=True):
+            for name, count in getattr(part, kind).items():
+                sums[name] += factor * count
+        return {name: count for name, count in sums.most_common() if count}
+
+    by_operator = total("by_operator")
+    return PartCount(sum(by_operator.values()), by_operator, total("uncounted"), total("element_wise"))
+
+
+def _extrapolate(steps: Sequence[PartCount], ahead: int) -> PartCount:
+    """The value of the quadratic polynomial through three consecutive steps, `ahead` of the first of them."""
+    quadratic = (ahead - 1) * (ahead - 2) // 2, -ahead * (ahead - 2), ahead * (ahead - 1) // 2
+    return _add(steps, quadratic)
 
 
 @contextmanager
@@ -400,19 +446,6 @@ def _check_length(model: Captioner, length: int, what: str, option: str) -> None
     longest = model.max_len
     if not 1 <= length <= longest:
         raise BenchError(f"{what} {length} tokens is outside the model's 1 to {longest}", f"try {option} {longest}")
-
-
-def _caption(model: Captioner, visual: Visual, length: int, width: int) -> tuple[list[Tensor], DecodingState]:
-    """Decode as a beam search does, without choosing: the first step has one row an image, the others `width`."""
-    state = model.start(model.encode(visual))
-    token = _tokens(model, 1)[0]
-    every_logits = []
-    for position in range(length):
-        if position == 1 and width > 1:
-            state = state.expand(width)
-        logits, state = model.step(token.expand(1 if position == 0 else width), state)
-        every_logits.append(logits)
-    return every_logits, state
 
 
 def count_dispatched() -> FlopCounterMode:

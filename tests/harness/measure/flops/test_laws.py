@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 import torch
 
-from harness.measure import energy, latency
+from harness.measure import energy, flops, latency
 from harness.measure.captioning_costs import Counted, Effort, count_captioning, count_mean_caption, time_captioning
 from harness.measure.flops import COSTS as GMAC
 from harness.measure.flops import PASSES, FlopCounts, count_caption, count_dispatched, count_encoder, trace, unfused
 from harness.measure.inputs import batch_of, example_visual
 from harness.measure.model_modes import eval_mode
-from zoo.captioner import Captioner, Visual
+from zoo.captioner import Captioner, DecodingState, Visual
 from zoo.decoding import beam_search
 from zoo.registry import create_model, model_card
 
@@ -71,6 +71,43 @@ def test_two_counters_agree(architecture: str) -> None:
         model(visual, torch.ones(1, counts.caption_length, dtype=torch.long))
     traced = sum(macs for name, macs in counts.teacher_forced.by_operator.items() if name in CONTRACTIONS)
     assert math.isclose(traced, reference.get_total_flops() / 2, rel_tol=0.02)
+
+
+@pytest.mark.parametrize(("length", "width"), [(6, 1), (9, 3)])
+def test_captions_equal_unrolled_ones(architecture: str, length: int, width: int) -> None:
+    """Extrapolated from a few steps, by operator, as one trace of encoder, start and all steps."""
+    apart(_check_unrolled, architecture, length, width)
+
+
+def _check_unrolled(architecture: str, length: int, width: int) -> None:
+    model = tiny(architecture)
+    visual = example(model)
+
+    def caption(traced: Visual) -> tuple[list[torch.Tensor], DecodingState]:
+        state, token, logits = model.start(model.encode(traced)), torch.ones(1, dtype=torch.long), []
+        for position in range(length):
+            if position == 1 and width > 1:
+                state = state.expand(width)
+            words, state = model.step(token.expand(width if position else 1), state)
+            logits.append(words)
+        return logits, state
+
+    with torch.no_grad(), eval_mode(model), unfused():
+        model.encode(visual)  # makes what evaluation keeps
+        unrolled = trace(model, caption, visual)
+    with patch.object(flops, "trace", wraps=trace) as traces:
+        assert count_caption(model, visual, length, width) == unrolled
+    assert traces.call_count == 7, "the steps are a polynomial of their position"
+
+
+def test_steps_that_are_no_polynomial_are_traced_one_by_one() -> None:
+    model = tiny("transformer_base")
+    visual = example(model)
+    expected = apart(count_caption, model, visual, 9, 3)
+    constant = patch.object(flops, "_extrapolate", lambda steps, _: steps[0])
+    with constant, patch.object(flops, "trace", wraps=trace) as traces:
+        assert apart(count_caption, model, visual, 9, 3) == expected
+    assert traces.call_count == 2 + 9
 
 
 def test_parts_add_up(architecture: str) -> None:
