@@ -341,11 +341,11 @@ def cost_changes(before: Sequence[Run], after: Sequence[Run]) -> list[CostChange
         sides = [_values(runs, name) for runs in (before, after)]
         if all(len(side) == len(before) for side in sides):
             unit = first.unit
-            one, two = map(fmean, sides)
-            ratio, slowdown = _times(two, one), None
-            if unit in _MORE_IS_SLOWER and name not in _NO_TIMES and two > 0:
-                slowdown = ratio if _MORE_IS_SLOWER[unit] else _times(one, two)
-            changes.append(CostChange(name, unit, one, two, ratio, slowdown))
+            mean_before, mean_after = map(fmean, sides)
+            ratio, slowdown = _times(mean_after, mean_before), None
+            if unit in _MORE_IS_SLOWER and name not in _NO_TIMES and mean_after > 0:
+                slowdown = ratio if _MORE_IS_SLOWER[unit] else _times(mean_before, mean_after)
+            changes.append(CostChange(name, unit, mean_before, mean_after, ratio, slowdown))
     return changes
 
 
@@ -357,11 +357,11 @@ def _values(runs: Sequence[Run], cost: str) -> list[float]:
 
 def hardware_differences(before: Run, after: Run) -> list[str]:
     """In what the machines of two runs differ, or are not known to be equal, with both values."""
-    one, two = (_hardware(run.environment) for run in (before, after))
+    hardware_before, hardware_after = (_hardware(run.environment) for run in (before, after))
     return [
-        f"{name} {one[name] or 'unknown'} → {two[name] or 'unknown'}"
-        for name in one
-        if one[name] != two[name] or one[name] is None
+        f"{name} {hardware_before[name] or 'unknown'} → {hardware_after[name] or 'unknown'}"
+        for name in hardware_before
+        if hardware_before[name] != hardware_after[name] or hardware_before[name] is None
     ]
 
 
@@ -374,8 +374,8 @@ def _hardware(environment: Mapping[str, Any]) -> dict[str, str | None]:
     return {name: None if value is None else str(value) for name, value in values.items()}
 
 
-def _times(one: float, other: float) -> float | None:
-    times = one / other if other > 0 else math.inf
+def _times(numerator: float, denominator: float) -> float | None:
+    times = numerator / denominator if denominator > 0 else math.inf
     return times if math.isfinite(times) else None
 
 
@@ -390,8 +390,11 @@ def compare_models(before: StoredRuns, after: StoredRuns, images: Images, most: 
     Of several conditions, those that both sides have, or else the newest of each.
     """
     ours, theirs = rows_of_runs(before.runs), rows_of_runs(after.runs)
-    pairs = [(ours[one], theirs[two]) for one in ours for two in theirs if one[-1] == two[-1]]
-    pairs = pairs or list(product(ours.values(), theirs.values()))
+    pairs = []
+    for our_row, our_runs in ours.items():
+        pairs += [(our_runs, their_runs) for their_row, their_runs in theirs.items() if their_row[-1] == our_row[-1]]
+    if not pairs:
+        pairs = list(product(ours.values(), theirs.values()))
     pair = max(pairs, key=lambda sides: min(max(run.ended for run in side) for side in sides))
     return _comparison([pair], (before.store, after.store), images, most)
 
@@ -491,8 +494,10 @@ def _scores(
         (split, metric) for run in (*before, *after) for split, metrics in quantities(run).items() for metric in metrics
     )
     for split, metric in dict.fromkeys(names):
-        (one, why), (two, why_not) = (_mean(side, split, metric, quantities) for side in (before, after))
-        score = ScoreChange(split, metric, one, two, reason=why or why_not)
+        (mean_before, reason_before), (mean_after, reason_after) = (
+            _mean(side, split, metric, quantities) for side in (before, after)
+        )
+        score = ScoreChange(split, metric, mean_before, mean_after, reason=reason_before or reason_after)
         if score.reason is not None:
             yield score
             continue
@@ -537,7 +542,7 @@ def _settings(variant: Mapping[str, str]) -> dict[str, str]:
     texts = {"code_version", "code", "captions"}  # which are no JSON; what captions are is no setting
     settings = {name: json.loads(value) for name, value in variant.items() if name not in texts}
     single = (pair for name, value in settings.items() for pair in _single(name, value))
-    return {path: shown for path, shown in single if not path.endswith(".summary")}
+    return {path: setting for path, setting in single if not path.endswith(".summary")}
 
 
 def _single(name: str, value: Any) -> Iterator[tuple[str, str]]:
@@ -558,18 +563,28 @@ def _captions(
     counts, changes = [], []
     captions_after = captions_of(stores[1], after)
     for split, captions in captions_of(stores[0], before).items():
-        if not (now := captions_after.get(split)):
+        if not (captions_now := captions_after.get(split)):
             continue  # a published copy has none
-        one, two = (_ciders(store, run, split) for store, run in zip(stores, (before, after), strict=True))
-        both = [image for image in captions if image in now]
-        other = [image for image in both if captions[image] != now[image]]
+        ciders_before, ciders_after = (
+            _ciders(store, run, split) for store, run in zip(stores, (before, after), strict=True)
+        )
+        common = [image for image in captions if image in captions_now]
+        differing_images = [image for image in common if captions[image] != captions_now[image]]
         changed = [
-            CaptionChange(after.model, split, images[image], captions[image], now[image], one[image], two[image])
-            for image in other
-            if image in one and image in two and image in images
+            CaptionChange(
+                after.model,
+                split,
+                images[image],
+                captions[image],
+                captions_now[image],
+                ciders_before[image],
+                ciders_after[image],
+            )
+            for image in differing_images
+            if image in ciders_before and image in ciders_after and image in images
         ]
         better, worse = (sum(sign * change.change > 0 for change in changed) for sign in (1, -1))
-        counts.append(Differing(split, len(both), len(other), better, worse))
+        counts.append(Differing(split, len(common), len(differing_images), better, worse))
         changes += changed
     changes.sort(key=lambda change: (-abs(change.change), change.split, change.image.image_id))
     return tuple(counts), tuple(changes[:most])

@@ -26,21 +26,24 @@ def newest_runs(runs: Iterable[Run]) -> list[Run]:
     return list(newest.values())
 
 
-def differing(one: Mapping[str, str], other: Mapping[str, str], absent: str = "none") -> list[str]:
+def differing(before_fields: Mapping[str, str], after_fields: Mapping[str, str], absent: str = "none") -> list[str]:
     """The fields in which two signatures differ, each with both values."""
-    pairs = {name: (one.get(name, absent), other.get(name, absent)) for name in dict.fromkeys((*one, *other))}
+    pairs = {
+        name: (before_fields.get(name, absent), after_fields.get(name, absent))
+        for name in dict.fromkeys((*before_fields, *after_fields))
+    }
     return [f"{name} {before} → {after}" for name, (before, after) in pairs.items() if before != after]
 
 
 def distinguishing(runs: Sequence[Run]) -> list[str]:
     """By run, the conditions that distinguish it from others of its model, on one line: one where that is enough."""
-    found = []
+    labels = []
     for run in runs:
         rivals = [other.conditions for other in runs if (other.role, other.model) == (run.role, run.model)]
         names = dict.fromkeys(name for conditions in rivals for name in without_code(conditions))
         values = {name: {conditions.get(name, "none") for conditions in rivals} for name in names}
-        alone = [name for name in names if len(values[name]) == len(rivals) > 1]
-        shortest = sorted(alone, key=lambda name: max(map(len, values[name])))[:1]
-        chosen = shortest or [name for name in names if len(values[name]) > 1]
-        found.append(", ".join(f"{name}: {run.conditions.get(name, 'none')}" for name in chosen))
-    return found
+        sufficient = [name for name in names if len(values[name]) == len(rivals) > 1]
+        shortest = sorted(sufficient, key=lambda name: max(map(len, values[name])))[:1]
+        label_fields = shortest or [name for name in names if len(values[name]) > 1]
+        labels.append(", ".join(f"{name}: {run.conditions.get(name, 'none')}" for name in label_fields))
+    return labels

@@ -22,7 +22,11 @@ def differing_conditions(before: str, after: str) -> dict[str, tuple[str, str]]:
     fields = [_conditions(signature) for signature in (before, after)]
     names = dict.fromkeys([*fields[0], *fields[1]])
     values = {name: (fields[0].get(name, "none"), fields[1].get(name, "none")) for name in names}
-    return {name: (one, other) for name, (one, other) in values.items() if one != other}
+    return {
+        name: (value_before, value_after)
+        for name, (value_before, value_after) in values.items()
+        if value_before != value_after
+    }
 
 
 def _conditions(signature: str) -> dict[str, str]:
@@ -67,7 +71,7 @@ def _why_missing(before: ImageScores, after: ImageScores, metric: str) -> str | 
         if metric not in scores.scores:
             return scores.reasons.get(metric, "not measured")
     if field := _OF_ONE_METRIC.get(metric):
-        one, other = (parse_signature(scores.signature)[field] for scores in (before, after))
-        if one != other:
-            return f"computed with other settings: {one} and {other}"
+        setting_before, setting_after = (parse_signature(scores.signature)[field] for scores in (before, after))
+        if setting_before != setting_after:
+            return f"computed with other settings: {setting_before} and {setting_after}"
     return None

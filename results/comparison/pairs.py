@@ -92,10 +92,10 @@ def compare_pairs(stored: StoredRuns, pairs: Sequence[PrintedPair]) -> list[Pair
             [score] = scores
         result = PairResult(pair, label, (len(runs_of_a), len(runs_of_b)), score, score.reason)
         results.setdefault(pair, []).append(result)
-    known = {model for models in by_conditions.values() for model in models}
+    stored_models = {model for models in by_conditions.values() for model in models}
     ordered: list[PairResult] = []
     for pair in dict.fromkeys(pairs):
-        ordered += results.get(pair) or [_unmeasured(pair, known)]
+        ordered += results.get(pair) or [_unmeasured(pair, stored_models)]
     return ordered
 
 

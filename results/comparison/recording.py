@@ -115,8 +115,8 @@ def _short(value: float, digits: int) -> float:
     return float(f"{value:.{digits}g}")
 
 
-def _apart(one: float | str | None, other: float | str | None) -> float:
-    return abs(one - other) if isinstance(one, float) and isinstance(other, float) else math.inf
+def _apart(before: float | str | None, after: float | str | None) -> float:
+    return abs(before - after) if isinstance(before, float) and isinstance(after, float) else math.inf
 
 
 class Request(Closed):
@@ -150,7 +150,8 @@ class Recording(Closed):
         """The file: each series' lists on a line of their own, so that changes can be reviewed."""
         content = self.model_dump(mode="json")
         content["series"] = [
-            {name: value for name, value in each.items() if value not in ("", [], [0.0])} for each in content["series"]
+            {name: value for name, value in recorded.items() if value not in ("", [], [0.0])}
+            for recorded in content["series"]
         ]
         return _written(content) + "\n"
 
@@ -158,10 +159,10 @@ class Recording(Closed):
 def _written(value: object, depth: int = 0) -> str:
     if isinstance(value, dict) and value:
         pad = " " * (depth + 1)
-        rows = (f"{pad}{json.dumps(key)}: {_written(each, depth + 1)}" for key, each in value.items())
+        rows = (f"{pad}{json.dumps(key)}: {_written(item, depth + 1)}" for key, item in value.items())
         return "{\n" + ",\n".join(rows) + f"\n{pad[1:]}}}"
     if isinstance(value, list) and value and isinstance(value[0], dict):
-        return "[" + ", ".join(_written(each, depth) for each in value) + "]"
+        return "[" + ", ".join(_written(item, depth) for item in value) + "]"
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -200,18 +201,18 @@ class Judged:
 
 
 def judge_recording(expected: Recording, found: Recording, seconds: float) -> Judged:
-    now = {each.name: each for each in found.series}
-    broken = {each.model for each in found.series if each.each == "part" and each.values != (RUNS,)}
+    now = {recorded.name: recorded for recorded in found.series}
+    broken = {recorded.model for recorded in found.series if recorded.each == "part" and recorded.values != (RUNS,)}
     findings: list[Finding] = []
     ties: list[str] = []
     checked: dict[tuple[Layer, str], int] = {}
-    for each in sorted(expected.series, key=lambda each: LAYERS.index(each.layer)):
-        checked[each.layer, each.model] = checked.get((each.layer, each.model), 0) + 1
-        if each.name not in now and each.model in broken:
+    for recorded in sorted(expected.series, key=lambda recorded: LAYERS.index(recorded.layer)):
+        checked[recorded.layer, recorded.model] = checked.get((recorded.layer, recorded.model), 0) + 1
+        if recorded.name not in now and recorded.model in broken:
             continue  # why it is not there is a finding itself
-        if (finding := _finding(each, now.get(each.name), ties)) is not None:
+        if (finding := _finding(recorded, now.get(recorded.name), ties)) is not None:
             findings.append(finding)
-    order = list(dict.fromkeys((each.layer, each.model, _part(each.what)) for each in expected.series))
+    order = list(dict.fromkeys((recorded.layer, recorded.model, _part(recorded.what)) for recorded in expected.series))
 
     def causes(finding: Finding) -> tuple[int, int, int]:
         """What sorts causes before effects: layers, then models and stages as recorded, then steps."""
@@ -219,8 +220,8 @@ def judge_recording(expected: Recording, found: Recording, seconds: float) -> Ju
         return LAYERS.index(finding.layer), order.index((finding.layer, finding.model, _part(finding.what))), step
 
     findings.sort(key=causes)
-    other = sorted(differing(expected.platform, found.platform, UNKNOWN))
-    return Judged(tuple(findings), tuple(ties), checked, expected.code, found.code, tuple(other), seconds)
+    other_platform = sorted(differing(expected.platform, found.platform, UNKNOWN))
+    return Judged(tuple(findings), tuple(ties), checked, expected.code, found.code, tuple(other_platform), seconds)
 
 
 def _part(what: str) -> str:
@@ -234,19 +235,26 @@ def _finding(before: Series, after: Series | None, ties: list[str]) -> Finding |
     tolerances = dict(zip(before.places, before.tolerance * len(before.places), strict=False))
     differing = []
     for place in dict.fromkeys((*mine, *theirs)):
-        one, two = mine.get(place), theirs.get(place)
-        if one == two or _apart(one, two) <= tolerances.get(place, 0.0):
+        value_before, value_after = mine.get(place), theirs.get(place)
+        if value_before == value_after or _apart(value_before, value_after) <= tolerances.get(place, 0.0):
             continue
-        if place in before.ties and two is not None:
+        if place in before.ties and value_after is not None:
             ties.append(f"{before.model}: {before.what} of {before.each} {place} hangs on rounding, and differs")
             continue
         differing.append(place)
     if not differing:
         return None
     first = differing[0]
-    one, two = mine.get(first), theirs.get(first)
-    size = _apart(one, two) / tolerances[first] if tolerances.get(first) and _apart(one, two) < math.inf else None
-    said = ("none" if value is None else f"{value:.6g}" if isinstance(value, float) else value for value in (one, two))
+    value_before, value_after = mine.get(first), theirs.get(first)
+    size = (
+        _apart(value_before, value_after) / tolerances[first]
+        if tolerances.get(first) and _apart(value_before, value_after) < math.inf
+        else None
+    )
+    texts = (
+        "none" if value is None else f"{value:.6g}" if isinstance(value, float) else value
+        for value in (value_before, value_after)
+    )
     where = before.layer, before.model, before.what, before.each, first
-    was, now = said
-    return Finding(*where, was, now, len(differing), len(before.places), size, before.likely)
+    text_before, text_after = texts
+    return Finding(*where, text_before, text_after, len(differing), len(before.places), size, before.likely)

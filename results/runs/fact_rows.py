@@ -39,8 +39,8 @@ def fact_table(store: Store, group: Group, runs: Mapping[str, Run]) -> FactTable
     with store.reading() as connection:
         every = [run for of_row in of_rows.values() for run in of_row]
         by_kind = [image_scores(connection, every, group.split, fact_counts(kind)) for kind in KINDS]
-        shown = select(Image.image_id, Image.domain).join(DatasetRow).where(Image.split == group.split)
-        domain_of = dict(connection.execute(shown.where(DatasetRow.fingerprint == group.fingerprint)).all())
+        images_of_split = select(Image.image_id, Image.domain).join(DatasetRow).where(Image.split == group.split)
+        domain_of = dict(connection.execute(images_of_split.where(DatasetRow.fingerprint == group.fingerprint)).all())
     of_rows = {key: runs for key, runs in of_rows.items() if all(by_kind[0].has(run.id) for run in runs)}
     ids = by_kind[0].images[by_kind[0].common([run.id for of_row in of_rows.values() for run in of_row])]
     if len(ids) < 2:

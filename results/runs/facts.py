@@ -44,8 +44,8 @@ def packed(counts: Array) -> Array:
 
 def unpacked(numbers: Array) -> Array:
     """The counts (..., 4) of what `packed` made."""
-    whole: NDArray[np.int64] = np.asarray(numbers, np.int64)[..., None]
-    return (whole >> _BITS * np.arange(4) & MOST).astype(np.float64)
+    integers: NDArray[np.int64] = np.asarray(numbers, np.int64)[..., None]
+    return (integers >> _BITS * np.arange(4) & MOST).astype(np.float64)
 
 
 def states_falsely(number: float) -> bool:
@@ -55,15 +55,15 @@ def states_falsely(number: float) -> bool:
 
 def fact_scores(totals: Array) -> Array:
     """Precision, recall and F, (..., 3), of summed counts (..., 4); 0 where nothing is stated, or nothing is there."""
-    stated, true, there, told = np.moveaxis(totals, -1, 0)
-    precision, recall = ratio(true, stated), ratio(told, there)
+    stated, true, present, recalled = np.moveaxis(totals, -1, 0)
+    precision, recall = ratio(true, stated), ratio(recalled, present)
     return np.stack([precision, recall, ratio(2 * precision * recall, precision + recall)], axis=-1)
 
 
 def undefined(totals: Array, kind: str) -> dict[str, str]:
     """By measure, why summed counts (4,) have none of it."""
-    stated, _, there, _ = totals.tolist()
-    absent = {} if there else dict.fromkeys(MEASURES[1:], f"no picture has facts of this kind: {kind}")
+    stated, _, present, _ = totals.tolist()
+    absent = {} if present else dict.fromkeys(MEASURES[1:], f"no picture has facts of this kind: {kind}")
     return absent if stated else {MEASURES[0]: f"no caption states facts of this kind: {kind}", **absent}
 
 

@@ -60,21 +60,21 @@ def gallery(store: Store, fingerprint: str, split: str, finished: Iterable[Run])
         facts = [image_scores(connection, runs, split, fact_counts(kind)) for kind in KINDS]
         in_split = select(Image).join(DatasetRow).where(DatasetRow.fingerprint == fingerprint, Image.split == split)
         images = connection.execute(in_split).mappings().all()
-        said = select(Caption.run_id, Caption.image_id, Caption.caption)
-        said = said.where(Caption.run_id.in_([run.id for run in runs]), Caption.split == split)
-        captions = {(run_id, image_id): caption for run_id, image_id, caption in connection.execute(said)}
+        query = select(Caption.run_id, Caption.image_id, Caption.caption)
+        query = query.where(Caption.run_id.in_([run.id for run in runs]), Caption.split == split)
+        captions = {(run_id, image_id): caption for run_id, image_id, caption in connection.execute(query)}
     cider_of = {run.id: ciders.by_image(run.id) for run in runs}
     wrong: dict[tuple[int, int], int] = {}
     for bit, counts in enumerate(facts):
         for run in runs:
-            for image_id, number in counts.by_image(run.id).items():
+            for image_id, packed_counts in counts.by_image(run.id).items():
                 shown_caption = (run.id, image_id)
-                wrong[shown_caption] = wrong.get(shown_caption, 0) | (states_falsely(number) << bit)
+                wrong[shown_caption] = wrong.get(shown_caption, 0) | (states_falsely(packed_counts) << bit)
     items = []
     for image in images:
         image_id = image["image_id"]
         of_models = [cider_of[run.id][image_id] for run in runs if run.role == "model" and image_id in cider_of[run.id]]
-        shown = tuple(
+        shown_captions = tuple(
             GalleryCaption(
                 *(run.model, run.role, run.key, captions[run.id, image_id]),
                 cider=cider_of[run.id].get(image_id),
@@ -84,7 +84,7 @@ def gallery(store: Store, fingerprint: str, split: str, finished: Iterable[Run])
             if (run.id, image_id) in captions
         )
         references, mean = tuple(image["references"]), fmean(of_models) if of_models else None
-        items.append(GalleryItem(image_id, image["file"], image["domain"], references, shown, mean))
+        items.append(GalleryItem(image_id, image["file"], image["domain"], references, shown_captions, mean))
     return sorted(items, key=lambda item: (item.mean_cider is None, item.mean_cider or 0.0, item.image_id))
 
 

@@ -248,9 +248,9 @@ def leaderboard(
     context = _Context(store, metric, tested, options, budget_series, outdated(runs))
     groups = [_group(members, split, references, of_split, context) for (_, split), members in ranked.items()]
     accompanied = {(group.fingerprint, group.split) for group in groups}
-    for (fingerprint, split), alone in references.items():
+    for (fingerprint, split), lone_references in references.items():
         if (fingerprint, split) not in accompanied:
-            groups.append(_group_of_references(alone, split, context))
+            groups.append(_group_of_references(lone_references, split, context))
     for index, group in enumerate(groups):
         rivals = [other for other in groups if (other.dataset, other.split) == (group.dataset, group.split)]
         fields = [other.fields_beside(group) for other in rivals]
@@ -300,14 +300,14 @@ def _independent(runs: Sequence[Run]) -> list[Run]:
     """
     if runs[0].is_system and runs[0].kind != "captions":
         return [max(runs, key=lambda run: run.id)]
-    kept, seen = list[Run](), set[str]()
+    independent, used_sources = list[Run](), set[str]()
     for run in runs:
         sources = set(run.config.get("members") or [run.card.get("sha256", run.key)])
-        if seen.isdisjoint(sources):
-            seen |= sources
-            seed = max(run.seed, kept[-1].seed + 1) if kept else run.seed
-            kept.append(run if seed == run.seed else replace(run, seed=seed))
-    return kept
+        if used_sources.isdisjoint(sources):
+            used_sources |= sources
+            seed = max(run.seed, independent[-1].seed + 1) if independent else run.seed
+            independent.append(run if seed == run.seed else replace(run, seed=seed))
+    return independent
 
 
 def _group(
@@ -565,6 +565,6 @@ def outdated(runs: Sequence[Run]) -> dict[str, str]:
             reasons[run.key] = f"of results revision {run.code.revision}, the newest is {last.revision}"
         elif run.code.model != (of_model := newest[run.model, _plugins(run)]).model:
             changed = [path for path in run.code.changed_files(of_model) if not path.startswith("harness/")]
-            more = f" and {len(changed) - _NAMED} more" if len(changed) > _NAMED else ""
-            reasons[run.key] = f"made before {', '.join(changed[:_NAMED])}{more} changed"
+            suffix = f" and {len(changed) - _NAMED} more" if len(changed) > _NAMED else ""
+            reasons[run.key] = f"made before {', '.join(changed[:_NAMED])}{suffix} changed"
     return reasons

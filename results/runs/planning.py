@@ -49,8 +49,8 @@ def stored_variances(store: Store, dataset: str, split: str) -> StoredVariances 
     for row in rows_of(runs):
         scored = [run.id for run in row if ciders.has(run.id)]
         groups.setdefault(row[0].comparable, []).append(scored)
-    known = [variances for rows in groups.values() if (variances := _variances(ciders, rows)) is not None]
-    return max(reversed(known), key=lambda variances: variances.degrees, default=None)
+    by_group = [variances for rows in groups.values() if (variances := _variances(ciders, rows)) is not None]
+    return max(reversed(by_group), key=lambda variances: variances.degrees, default=None)
 
 
 def _variances(ciders: ScoreMatrix, rows: Sequence[Sequence[int]]) -> StoredVariances | None:
@@ -64,13 +64,13 @@ def _variances(ciders: ScoreMatrix, rows: Sequence[Sequence[int]]) -> StoredVari
     parts = [summary(scores) for scores in models]
     seeds = [len(scores) for scores in models]
     degrees = sum(seeds) - len(seeds)
-    weighed = [((many - 1) * many / degrees, part) for many, part in zip(seeds, parts, strict=True)]
+    weighed = [((n_seeds - 1) * n_seeds / degrees, part) for n_seeds, part in zip(seeds, parts, strict=True)]
     between = sum(weight * float(part.between) for weight, part in weighed)
     interaction = sum(weight * float(part.interaction) for weight, part in weighed)  # e²/N
     # Of one image's difference, as `results.statistics.architecture.difference_of_means` has it; may be below 0.
     pairs = [
-        float((one.images - two.images).var(ddof=1) - count * (one.interaction + two.interaction))
-        for one, two in combinations(parts, 2)
+        float((first.images - second.images).var(ddof=1) - count * (first.interaction + second.interaction))
+        for first, second in combinations(parts, 2)
     ]
     deviation = sqrt(max(fmean(pairs), 0.0)) if pairs else None
     sizes = count, len(parts), sum(seeds)

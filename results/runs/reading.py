@@ -22,15 +22,16 @@ from results.store.store import Store
 FINISHED = RunRow.status == "finished"
 
 
-def read_runs(connection: Connection, *chosen: ColumnElement[bool]) -> list[Run]:
+def read_runs(connection: Connection, *conditions: ColumnElement[bool]) -> list[Run]:
     """The runs that meet conditions on `RunRow` and `DatasetRow`, in the order of planning.
 
     Captions of a file are left out where other ones, that it held when it was asked for later, meet them too.
     """
-    own = [column for column in RunRow.__table__.columns if column.name in Run.__dataclass_fields__]
-    query = select(*own, RunRow.record, DatasetRow.name.label("dataset"), DatasetRow.fingerprint).join(DatasetRow)
+    run_columns = [column for column in RunRow.__table__.columns if column.name in Run.__dataclass_fields__]
+    of_dataset = (DatasetRow.name.label("dataset"), DatasetRow.fingerprint)
+    query = select(*run_columns, RunRow.record, *of_dataset).join(DatasetRow)
     runs: dict[int, Run] = {}
-    for row in connection.execute(query.where(*chosen).order_by(RunRow.id)).mappings():
+    for row in connection.execute(query.where(*conditions).order_by(RunRow.id)).mappings():
         columns = dict(row)
         columns["code"] = row["code"] and CodeRecord(**row["code"])
         columns["config"] = described_config(row["config"], columns.pop("record"))
@@ -38,7 +39,7 @@ def read_runs(connection: Connection, *chosen: ColumnElement[bool]) -> list[Run]
 
     # Tens of thousands of rows: as tuples they are read in half the time that named fields take.
     def parts(table: type[Epoch | Score | HeldOutScore | Cost], *columns: Any) -> Any:
-        return select(table.run_id, *columns).join(RunRow).join(DatasetRow).where(*chosen)
+        return select(table.run_id, *columns).join(RunRow).join(DatasetRow).where(*conditions)
 
     of_epoch = [Epoch.__table__.columns[field.name] for field in fields(EpochRecord)]
     in_order = (Epoch.run_id, Epoch.stage, Epoch.epoch)
@@ -93,11 +94,15 @@ def finished(
     store: Store, dataset: str | None = None, *, model: str | None = None, seed: int | None = None
 ) -> list[Run]:
     """Every finished run (of a data set, by fingerprint or name; of a model; of a seed), in the order of planning."""
-    chosen = [column == value for column, value in ((RunRow.model, model), (RunRow.seed, seed)) if value is not None]
+    conditions: list[ColumnElement[bool]] = []
+    if model is not None:
+        conditions.append(RunRow.model == model)
+    if seed is not None:
+        conditions.append(RunRow.seed == seed)
     if dataset is not None:
-        chosen.append(or_(DatasetRow.fingerprint == dataset, DatasetRow.name == dataset))
+        conditions.append(or_(DatasetRow.fingerprint == dataset, DatasetRow.name == dataset))
     with store.reading() as connection:
-        return read_runs(connection, FINISHED, *chosen)
+        return read_runs(connection, FINISHED, *conditions)
 
 
 def failures(store: Store) -> list[Run]:
@@ -187,8 +192,8 @@ def captions_of(store: Store, run: Run) -> dict[str, dict[int, str]]:
 
 def score_values(store: Store, keys: Collection[str], split: str, metric: str) -> dict[str, float]:
     """A whole split's score by run, of those runs that have one."""
-    wanted = (RunRow.key.in_(keys), Score.split == split, Score.domain == OVERALL, Score.metric == metric)
-    query = select(RunRow.key, Score.value).join(Score, Score.run_id == RunRow.id).where(*wanted, FINISHED)
+    conditions = (RunRow.key.in_(keys), Score.split == split, Score.domain == OVERALL, Score.metric == metric)
+    query = select(RunRow.key, Score.value).join(Score, Score.run_id == RunRow.id).where(*conditions, FINISHED)
     with store.reading() as connection:
         return {key: value for key, value in connection.execute(query) if value is not None}
 
@@ -198,65 +203,65 @@ def run_keys(store: Store, name: str) -> list[str]:
     with store.reading() as connection:
         of_model = select(RunRow.key, RunRow.status).where(RunRow.model == name).order_by(RunRow.id)
         planned = dict(connection.execute(of_model).all())
-        known = connection.scalars(select(RunRow.key).where(FINISHED)).all()
+        finished_keys = connection.scalars(select(RunRow.key).where(FINISHED)).all()
         models = connection.scalars(select(RunRow.model).where(FINISHED).distinct()).all()
         is_run = connection.scalar(select(RunRow.id).where(RunRow.key == name)) is not None
     if not (planned or is_run):
-        raise StoreError(f"no model and no run is named {name}", _nearest(name, [*models, *known]))
+        raise StoreError(f"no model and no run is named {name}", _nearest(name, [*models, *finished_keys]))
     keys = [key for key, status in planned.items() if status == "finished"]
     if planned and not keys:
         statuses = ", ".join(dict.fromkeys(planned.values()))
-        raise StoreError(f"no run of {name} has finished: {statuses}", _nearest(name, known))
+        raise StoreError(f"no run of {name} has finished: {statuses}", _nearest(name, finished_keys))
     return keys or [name]
 
 
 def attention_maps(store: Store, key: str, split: str) -> dict[int, AttentionRecord]:
-    table, found = schema.AttentionMap, {}
+    table, records = schema.AttentionMap, {}
     query = select(table).join(RunRow, RunRow.id == table.run_id).where(RunRow.key == key, table.split == split)
     with store.reading() as connection:
         for row in connection.execute(query.order_by(table.image_id)).mappings():
             words = tuple(word for word in row["words"] if isinstance(word, str))
-            sources = tuple(place for place in row["words"] if not isinstance(place, str))
+            sources = tuple(source for source in row["words"] if not isinstance(source, str))
             weights = tuple(map(tuple, row["weights"]))
             grid = None if row["grid_height"] is None else (row["grid_height"], row["grid_width"])
             boxes = None if row["boxes"] is None else tuple(map(tuple, row["boxes"]))
             among = weights[len(words) :]
             record = AttentionRecord(row["image_id"], words, weights[: len(words)], grid, boxes, sources, among)
-            found[row["image_id"]] = record
-    return found
+            records[row["image_id"]] = record
+    return records
 
 
 def datasets(store: Store) -> list[DatasetInfo]:
     evaluated = select(Image.dataset_id, Image.split, func.count()).group_by(Image.dataset_id, Image.split)
     left_out = schema.SkippedImage
     skipped = select(left_out.dataset_id, left_out.file, left_out.reason).order_by(left_out.file)
-    found = {}
+    infos = {}
     with store.reading() as connection:
         for row in connection.execute(select(DatasetRow).order_by(DatasetRow.id)).mappings():
-            found[row["id"]] = DatasetInfo(row["name"], row["fingerprint"], row["root"], row["split_sizes"], {}, {})
+            infos[row["id"]] = DatasetInfo(row["name"], row["fingerprint"], row["root"], row["split_sizes"], {}, {})
         for dataset_id, split, count in connection.execute(evaluated.order_by(Image.split)):
-            found[dataset_id].evaluated[split] = count
+            infos[dataset_id].evaluated[split] = count
         for dataset_id, file, reason in connection.execute(skipped):
-            found[dataset_id].skipped[file] = reason
-    return list(found.values())
+            infos[dataset_id].skipped[file] = reason
+    return list(infos.values())
 
 
 def evaluated_images(store: Store) -> dict[str, dict[int, ImageRecord]]:
-    found: dict[str, dict[int, ImageRecord]] = {}
+    images: dict[str, dict[int, ImageRecord]] = {}
     columns = Image.image_id, Image.file, Image.split, Image.references, Image.domain
     with store.reading() as connection:
         for data, image_id, file, split, references, domain in connection.execute(
             select(DatasetRow.fingerprint, *columns).join(DatasetRow)
         ):
-            found.setdefault(data, {})[image_id] = ImageRecord(image_id, file, split, tuple(references), domain)
-    return found
+            images.setdefault(data, {})[image_id] = ImageRecord(image_id, file, split, tuple(references), domain)
+    return images
 
 
 def quantity_columns(table: type[Score | Cost]) -> tuple[Any, ...]:
     return table.value, table.reason, table.unit, table.low, table.high
 
 
-def _nearest(key: str, known: Sequence[str]) -> str:
-    if not known:
+def _nearest(key: str, names: Sequence[str]) -> str:
+    if not names:
         return "make some with: bench run --models all"
-    return f"finished are, among others: {', '.join(get_close_matches(key, known, n=3, cutoff=0))}"
+    return f"finished are, among others: {', '.join(get_close_matches(key, names, n=3, cutoff=0))}"

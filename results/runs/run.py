@@ -151,9 +151,9 @@ class Run:
         """Equal for runs that differ in nothing but the budget: of one schedule, this many times as long."""
         name = self.signature.get("schedule", "").partition("#")[0].partition("*")[0]
         fingerprint, track, signature = self.comparable
-        rest = frozenset((field, value) for field, value in signature if field != "schedule")
+        other_fields = frozenset((field, value) for field, value in signature if field != "schedule")
         stages = [_of_one_budget(stage, self.budget) for stage in stages_of(self.config)]
-        return fingerprint, track, rest, name, json.dumps(stages, sort_keys=True)
+        return fingerprint, track, other_fields, name, json.dumps(stages, sort_keys=True)
 
     @cached_property
     def variant(self) -> dict[str, str]:
@@ -166,8 +166,8 @@ class Run:
         made_by = {"code": self.code.model or ""} if self.code else {"code_version": self.code_version}
         file = {} if self.card.get("named", True) else {"captions": self.card["sha256"][:8]}
         if self.is_system:
-            own = {name: self.signature.get(name, NO_PART) for name in _OF_SYSTEM}
-            return {name: value for name, value in own.items() if value != NO_PART} | file | made_by
+            fields = {name: self.signature.get(name, NO_PART) for name in _OF_SYSTEM}
+            return {name: value for name, value in fields.items() if value != NO_PART} | file | made_by
         settings = {path: value for path, value in _flat(config, "") if path not in _NAMES}
         return {**settings, **file, **made_by}
 
@@ -183,18 +183,18 @@ class Run:
         planned, rate = map(stages[last].get, ("epochs", "learning_rate")) if last < len(stages) else (None, None)
         epochs = planned if isinstance(planned, int) else None
         stepwise = isinstance(rate, Mapping) and rate.get("annealing") == "step"
-        found = learning(
+        ended_as = learning(
             [epoch.val_cider for epoch in of_stage if epoch.val_cider is not None],
             stopped_early=epochs is not None and len(of_stage) < epochs,
             idle=idle_share([epoch.learning_rate for epoch in of_stage], stepwise=stepwise),
         )
-        return replace(found, stage=last, epochs=epochs)
+        return replace(ended_as, stage=last, epochs=epochs)
 
     @property
     def pretraining(self) -> StoredPretraining | None:
         """What its weights had seen before, by the card in its configuration; None where that says nothing."""
-        found = self.card.get("pretraining")
-        return None if found is None else StoredPretraining(**found)
+        card = self.card.get("pretraining")
+        return None if card is None else StoredPretraining(**card)
 
     def stage_speeds(self) -> dict[str, float]:
         """Images a second over all epochs of each stage, by the stage's name, in the order of training."""
@@ -242,18 +242,18 @@ _COUNTED_IN_EPOCHS = {"learning_rate": ("from_epoch", "every_epochs"), "schedule
 
 def _of_one_budget(stage: Mapping[str, Any], budget: int) -> dict[str, Any]:
     """A stage's settings as they are in the schedule whose `budget`-fold it is of."""
-    one = dict(stage)
-    if isinstance(one.get("epochs"), int):
-        one["epochs"] = one["epochs"] / budget
+    settings_of_one = dict(stage)
+    if isinstance(settings_of_one.get("epochs"), int):
+        settings_of_one["epochs"] = settings_of_one["epochs"] / budget
     for part, names in _COUNTED_IN_EPOCHS.items():
-        settings = one.get(part)
+        settings = settings_of_one.get(part)
         if isinstance(settings, Mapping):
             divided = {name: settings[name] / budget for name in names if isinstance(settings.get(name), int | float)}
-            one[part] = {**settings, **divided}
-    rate = one.get("learning_rate")
+            settings_of_one[part] = {**settings, **divided}
+    rate = settings_of_one.get("learning_rate")
     if isinstance(rate, Mapping) and isinstance(rate.get("warmup_share"), int | float):
-        one["learning_rate"] = {**rate, "warmup_share": round(rate["warmup_share"] * budget, _SHARE_DIGITS)}
-    return one
+        settings_of_one["learning_rate"] = {**rate, "warmup_share": round(rate["warmup_share"] * budget, _SHARE_DIGITS)}
+    return settings_of_one
 
 
 def _flat(config: dict[str, Any], prefix: str) -> Iterator[tuple[str, str]]:

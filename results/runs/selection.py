@@ -32,13 +32,13 @@ def keep_models(group: Group, models: Collection[str]) -> Group:
 
 def _among(comparisons: Comparisons, kept: list[int]) -> Comparisons:
     """The comparisons between the rows of these numbers, which are counted anew from 0."""
-    number = {old: new for new, old in enumerate(kept)}
+    new_index = {old: new for new, old in enumerate(kept)}
     pairs = tuple(
-        replace(pair, first=number[pair.first], second=number[pair.second])
+        replace(pair, first=new_index[pair.first], second=new_index[pair.second])
         for pair in comparisons.pairs
-        if pair.first in number and pair.second in number
+        if pair.first in new_index and pair.second in new_index
     )
-    return replace(comparisons, rows=tuple(number[row] for row in comparisons.rows if row in number), pairs=pairs)
+    return replace(comparisons, rows=tuple(new_index[row] for row in comparisons.rows if row in new_index), pairs=pairs)
 
 
 def _rank(index: int, rank: RankInterval, comparisons: Comparisons) -> RankInterval:

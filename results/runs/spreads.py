@@ -64,8 +64,12 @@ def machine_of(environment: Mapping[str, Any], phase: Phase) -> str:
 
 def majority_machine(environments: Iterable[Mapping[str, Any]]) -> dict[Phase, str]:
     """By phase, the machine of most runs; "" where none is known."""
-    known, phases = list(environments), get_args(Phase)
-    return {phase: _most(filter(None, (machine_of(environment, phase) for environment in known))) for phase in phases}
+    environments = list(environments)
+    majority: dict[Phase, str] = {}
+    for phase in get_args(Phase):
+        machines = [machine_of(environment, phase) for environment in environments]
+        majority[phase] = _most(filter(None, machines))
+    return majority
 
 
 def _most(values: Iterable[str]) -> str:
@@ -80,8 +84,8 @@ _COMPUTING: Final = ("torch", "numpy", "timm", "transformers")
 def versions(environment: Mapping[str, Any]) -> dict[str, str]:
     """By package, the version that a run was computed by, of those that bits depend on and that it recorded."""
     packages = environment.get("packages")
-    known = packages if isinstance(packages, dict) else {}
-    return {name: str(known[name]) for name in _COMPUTING if known.get(name)}
+    by_package = packages if isinstance(packages, dict) else {}
+    return {name: str(by_package[name]) for name in _COMPUTING if by_package.get(name)}
 
 
 def rows_on_other_hardware(rows: Sequence[Sequence[Run]]) -> dict[int, str]:
@@ -165,16 +169,17 @@ def row_costs(
         if depends_on_machine(name, unit):
             phase: Phase = "measured" if name.startswith(_AFTER_TRAINING) else "trained"
             measured = (run for run in runs if name in run.costs and run.costs[name].value is not None)
-            where = {run.seed: machine_of(run.environment, phase) for run in measured}
-            here = [seed for seed, machine in where.items() if machine in ("", machines[phase])]
-            if len(here) < len(where):
-                names = " and ".join(sorted({where[seed] for seed in where.keys() - set(here)}))
-                said = f"{phase} on {names}, most others on {machines[phase]}"
-                if here:
-                    said = f"of {len(here)} of {len(where)} seeds, {phase} on {machines[phase]} as most others"
-                    said += f"; the rest was on {names}"
-                others[name] = OtherMachine(said, tuple(here))
-                by_seed = {seed: by_seed[seed] for seed in here or where}
+            machine_by_seed = {run.seed: machine_of(run.environment, phase) for run in measured}
+            seeds_here = [seed for seed, machine in machine_by_seed.items() if machine in ("", machines[phase])]
+            if len(seeds_here) < len(machine_by_seed):
+                elsewhere = {machine for seed, machine in machine_by_seed.items() if seed not in seeds_here}
+                names, most = " and ".join(sorted(elsewhere)), machines[phase]
+                reason = f"{phase} on {names}, most others on {most}"
+                if seeds_here:
+                    reason = f"of {len(seeds_here)} of {len(machine_by_seed)} seeds, {phase} on {most} as most others"
+                    reason += f"; the rest was on {names}"
+                others[name] = OtherMachine(reason, tuple(seeds_here))
+                by_seed = {seed: by_seed[seed] for seed in seeds_here or machine_by_seed}
         costs[name] = _mean_cost(by_seed)
     return costs, others
 
@@ -188,7 +193,7 @@ def _mean_cost(by_seed: Mapping[int, Quantity | None]) -> Quantity:
     bounds = (
         [low for cost in measured.values() if (low := getattr(cost, side)) is not None] for side in ("low", "high")
     )
-    low, high = (fmean(known) if len(known) == len(values) else None for known in bounds)
+    low, high = (fmean(side_values) if len(side_values) == len(values) else None for side_values in bounds)
     return Quantity(fmean(values), None, unit, low, high)
 
 

@@ -174,8 +174,8 @@ def baseline_rows(rows: Rows, references: Rows, other_rows: Rows = ()) -> list[S
             baselines.append(runs)
         elif not reads_images:
             of_other_features.append(runs)
-    known = {runs[0].model for runs in baselines}
-    return baselines + [runs for runs in of_other_features if runs[0].model not in known]
+    found_models = {runs[0].model for runs in baselines}
+    return baselines + [runs for runs in of_other_features if runs[0].model not in found_models]
 
 
 def baseline_tests(rows: Rows, baselines: Rows, image_scores: ScoreMatrix) -> list[tuple[BaselineTest, ...]]:
@@ -208,13 +208,13 @@ def baseline_tests(rows: Rows, baselines: Rows, image_scores: ScoreMatrix) -> li
         for _, _, of_row, of_baseline in tests
     ]
     single = {
-        number: of_row[0] - of_baseline[0]
-        for number, (_, _, of_row, of_baseline) in enumerate(tests)
+        test_index: of_row[0] - of_baseline[0]
+        for test_index, (_, _, of_row, of_baseline) in enumerate(tests)
         if len(of_row) == len(of_baseline) == 1
     }
     if single:
-        for number, p in zip(single, sign_flip_columns(np.array(list(single.values())).T).tolist(), strict=True):
-            p_values[number] = p
+        for test_index, p in zip(single, sign_flip_columns(np.array(list(single.values())).T).tolist(), strict=True):
+            p_values[test_index] = p
     by_row: list[tuple[BaselineTest, ...]] = [()] * len(rows)
     for (index, name, of_row, of_baseline), p in zip(tests, holm(p_values), strict=True):
         gap = float((of_row.mean(axis=0) - of_baseline.mean(axis=0)).mean())
@@ -374,11 +374,12 @@ def rank_on(contenders: Sequence[Contender], image_scores: ScoreMatrix) -> tuple
     for position, member in enumerate(order):
         candidate = candidates[members[member]]
         if candidate.reason is None:
-            best, above = (
-                p_values[frozenset((member, order[other]))] if position else None for other in (0, position - 1)
-            )
+            p_against_best = p_against_above = None
+            if position:
+                p_against_best = p_values[frozenset((member, order[0]))]
+                p_against_above = p_values[frozenset((member, order[position - 1]))]
             ranks[members[member]] = candidate.contender.rank(
-                *ranking.ranks[member], p_against_best=best, p_against_above=above
+                *ranking.ranks[member], p_against_best=p_against_best, p_against_above=p_against_above
             )
     return ranks, Compared(members, () if as_given else seeds, ranking)
 
@@ -407,10 +408,10 @@ def _scores_of_seeds(
     runs: Sequence[Run], image_scores: ScoreMatrix, seeds: Sequence[int]
 ) -> tuple[Array | None, str | None]:
     """The scores of the runs with these seeds; the reason is of all runs, whatever their seeds."""
-    whole = image_scores.of_runs([run.id for run in runs])
-    if whole is None:
+    all_scores = image_scores.of_runs([run.id for run in runs])
+    if all_scores is None:
         return None, OTHER_IMAGES if all(image_scores.has(run.id) for run in runs) else NO_SCORES
-    return image_scores.of_runs([run.id for run in runs if run.seed in seeds]), missing(whole)
+    return image_scores.of_runs([run.id for run in runs if run.seed in seeds]), missing(all_scores)
 
 
 def _why_other_seeds(runs: Sequence[Run], seeds: Sequence[int]) -> str | None:

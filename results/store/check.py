@@ -20,9 +20,9 @@ HINT = (
 
 def problems(connection: Connection) -> Iterator[str]:
     if connection.dialect.name == "sqlite":
-        for (found,) in connection.exec_driver_sql("PRAGMA integrity_check"):
-            if found != "ok":
-                yield found
+        for (problem,) in connection.exec_driver_sql("PRAGMA integrity_check"):
+            if problem != "ok":
+                yield problem
         orphans = {(table, parent) for table, _, parent, _ in connection.exec_driver_sql("PRAGMA foreign_key_check")}
         for table, parent in sorted(orphans):
             yield f"{table} has rows that refer to missing rows of {parent}"
@@ -32,9 +32,9 @@ def problems(connection: Connection) -> Iterator[str]:
 def refuse_damaged_row(connection: Connection, error: Exception) -> None:
     """StoreError that names the row, where the error is of a query that met a row that cannot be read."""
     if isinstance(error, _UNREADABLE) and (not isinstance(error, DBAPIError) or "decode" in str(error)):
-        for found in _unreadable(connection):
+        for problem in _unreadable(connection):
             raise StoreError(
-                f"{found}, a damaged row of the results database", f"`bench db upgrade` lists all of them; {HINT}"
+                f"{problem}, a damaged row of the results database", f"`bench db upgrade` lists all of them; {HINT}"
             ) from error
 
 
@@ -50,6 +50,6 @@ def _unreadable(connection: Connection) -> Iterator[str]:
                 column = RunRow.key if of_run else DatasetRow.name
                 with suppress(DBAPIError):
                     whose = connection.scalar(select(column).where(column.class_.id == owner))
-                who = f"{'run' if of_run else 'data set'} {whose or f'number {owner}'}"
-                said = str(error.orig if isinstance(error, DBAPIError) else error).splitlines()[0]
-                yield f"{table.name} of the {who} cannot be read: {said}"
+                owner_name = f"{'run' if of_run else 'data set'} {whose or f'number {owner}'}"
+                reason = str(error.orig if isinstance(error, DBAPIError) else error).splitlines()[0]
+                yield f"{table.name} of the {owner_name} cannot be read: {reason}"

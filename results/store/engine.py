@@ -148,9 +148,9 @@ def open_engine(url: URL, *, read_only: bool, foreign_keys: bool = True) -> Engi
         options |= {"isolation_level": "REPEATABLE READ", "execution_options": {"postgresql_readonly": read_only}}
     if file is not None and read_only:
         # Where the file's folder cannot be written either, no log can appear beside it.
-        there = file.absolute()
-        frozen = not os.access(there.parent, os.W_OK) and not there.with_name(f"{there.name}-wal").exists()
-        url = url.set(database=f"{there.as_uri()}?mode=ro{'&immutable=1' * frozen}", query={"uri": "true"})
+        path = file.absolute()
+        frozen = not os.access(path.parent, os.W_OK) and not path.with_name(f"{path.name}-wal").exists()
+        url = url.set(database=f"{path.as_uri()}?mode=ro{'&immutable=1' * frozen}", query={"uri": "true"})
     try:
         engine = create_engine(url, **options)
     except (exc.NoSuchModuleError, ModuleNotFoundError) as error:

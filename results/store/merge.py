@@ -54,20 +54,20 @@ def merge(store: Store, other: str | Path) -> Merged:
     a merge that was killed goes on when it is repeated. Weights and caches stay where they are.
     """
     url = resolve_url(other)
-    file, own = sqlite_file(url), sqlite_file(store.url)
-    if url == store.url or (file and own and file.exists() and file.samefile(own)):
+    file, own_file = sqlite_file(url), sqlite_file(store.url)
+    if url == store.url or (file and own_file and file.exists() and file.samefile(own_file)):
         raise StoreError(f"{show(url)} cannot be merged into itself", "name another database")
     merged = Merged(show(url))
     fingerprints: dict[int, str] = {}
-    with Store(url, read_only=True) as source, source.reading() as there:
-        for dataset in there.execute(select(DatasetRow).order_by(DatasetRow.id)).mappings().all():
+    with Store(url, read_only=True) as source, source.reading() as source_connection:
+        for dataset in source_connection.execute(select(DatasetRow).order_by(DatasetRow.id)).mappings().all():
             fingerprints[dataset["id"]] = dataset["fingerprint"]
-            with store.writing() as here:
-                if _merge_dataset(here, there, dataset):
+            with store.writing() as connection:
+                if _merge_dataset(connection, source_connection, dataset):
                     merged.datasets.append(dataset["name"])
-        for run in there.execute(select(RunRow).order_by(RunRow.id)).mappings().all():
-            with store.writing() as here:
-                _merge_run(here, there, run, fingerprints[run["dataset_id"]], merged)
+        for run in source_connection.execute(select(RunRow).order_by(RunRow.id)).mappings().all():
+            with store.writing() as connection:
+                _merge_run(connection, source_connection, run, fingerprints[run["dataset_id"]], merged)
     return merged
 
 
@@ -84,44 +84,44 @@ def _merge_dataset(here: Connection, there: Connection, dataset: RowMapping) -> 
     else:
         is_published = DatasetRow.root == DatasetRow.name
         here.execute(update(DatasetRow).where(is_this, is_published).values(root=dataset["root"]))
-    own = here.scalars(find).one()
+    dataset_id = here.scalars(find).one()
     if is_new:
         skipped = there.execute(select(SkippedImage).where(SkippedImage.dataset_id == dataset["id"])).mappings()
-        insert_all(here, SkippedImage, [_without(row, "dataset_id") for row in skipped], dataset_id=own)
+        insert_all(here, SkippedImage, [_without(row, "dataset_id") for row in skipped], dataset_id=dataset_id)
     images = there.execute(select(Image).where(Image.dataset_id == dataset["id"])).mappings()
-    return bool(add_images(here, own, [_without(image, "dataset_id") for image in images])) or is_new
+    return bool(add_images(here, dataset_id, [_without(image, "dataset_id") for image in images])) or is_new
 
 
 def _merge_run(here: Connection, there: Connection, run: RowMapping, fingerprint: str, merged: Merged) -> None:
     key, columns = run["key"], _without(run, "id")
-    known = select(RunRow.id, RunRow.status, RunRow.record).where(RunRow.key == key)
-    own = here.execute(known).mappings().one_or_none()
-    if own is not None and _PROGRESS[own["status"]] >= _PROGRESS[run["status"]]:
-        both = own["status"] == run["status"] == "finished"
-        ours, theirs = (_results(here, own["id"]), _results(there, run["id"])) if both else ({}, {})
+    query = select(RunRow.id, RunRow.status, RunRow.record).where(RunRow.key == key)
+    own_run = here.execute(query).mappings().one_or_none()
+    if own_run is not None and _PROGRESS[own_run["status"]] >= _PROGRESS[run["status"]]:
+        are_finished = own_run["status"] == run["status"] == "finished"
+        ours, theirs = (_results(here, own_run["id"]), _results(there, run["id"])) if are_finished else ({}, {})
         if difference := _difference(ours, theirs):
             merged.conflicts[key] = f"{run['model']}, seed {run['seed']}: {difference}"
-        asked = [(each["record"].get("card") or {}).get("asked", "") for each in (own, run)]
-        if both and asked[0] < asked[1]:  # captions of a file, which may have held others between
-            here.execute(update(RunRow).where(RunRow.id == own["id"]).values(record=run["record"]))
-        elif both and asked[0] > asked[1]:
-            columns["record"] = own["record"]
+        asked_at = [(stored["record"].get("card") or {}).get("asked", "") for stored in (own_run, run)]
+        if are_finished and asked_at[0] < asked_at[1]:  # captions of a file, which may have held others between
+            here.execute(update(RunRow).where(RunRow.id == own_run["id"]).values(record=run["record"]))
+        elif are_finished and asked_at[0] > asked_at[1]:
+            columns["record"] = own_run["record"]
         is_filled = False
-        if both and not difference:
+        if are_finished and not difference:
             published = not _has_captions(ours) and _has_captions(theirs)
             if published:  # its configuration has no folders
                 columns.pop("dataset_id")
-                here.execute(update(RunRow).where(RunRow.id == own["id"]).values(columns))
-            is_filled = _fill(here, there, own["id"], run["id"])
+                here.execute(update(RunRow).where(RunRow.id == own_run["id"]).values(columns))
+            is_filled = _fill(here, there, own_run["id"], run["id"])
         (merged.completed if is_filled else merged.kept).append(key)
         return
     dataset_id = here.scalars(select(DatasetRow.id).where(DatasetRow.fingerprint == fingerprint)).one()
     columns["dataset_id"] = dataset_id
-    if own is None:
+    if own_run is None:
         here.execute(insert(RunRow).values(columns))
         merged.added.append(key)
     else:
-        here.execute(update(RunRow).where(RunRow.id == own["id"]).values(columns))
+        here.execute(update(RunRow).where(RunRow.id == own_run["id"]).values(columns))
         merged.completed.append(key)
     run_id = here.scalars(select(RunRow.id).where(RunRow.key == key)).one()
     for table in (Epoch, *RUN_PARTS):
@@ -146,20 +146,20 @@ def _fill(here: Connection, there: Connection, own_id: int, run_id: int) -> bool
     """Take over the results that a finished run lacks here, or has as not measured; whether there were any."""
     is_filled = False
     for table, names in _NAMED_BY.items():
-        own: Any = table
+        columns_of: Any = table
         ours = {
             tuple(row[name] for name in names): row
-            for row in here.execute(select(table).where(own.run_id == own_id)).mappings()
+            for row in here.execute(select(table).where(columns_of.run_id == own_id)).mappings()
         }
         as_stored = table.__table__.primary_key
-        for row in there.execute(select(table).where(own.run_id == run_id).order_by(*as_stored)).mappings():
-            known = ours.get(tuple(row[name] for name in names))
+        for row in there.execute(select(table).where(columns_of.run_id == run_id).order_by(*as_stored)).mappings():
+            own_row = ours.get(tuple(row[name] for name in names))
             columns = _without(row, "id", "run_id")
-            if known is None:
+            if own_row is None:
                 here.execute(insert(table).values({**columns, "run_id": own_id}))
-            elif "value" in row and known["value"] is None and row["value"] is not None:
-                is_row = [getattr(own, name) == row[name] for name in names]
-                here.execute(update(table).where(own.run_id == own_id, *is_row).values(columns))
+            elif "value" in row and own_row["value"] is None and row["value"] is not None:
+                is_row = [getattr(columns_of, name) == row[name] for name in names]
+                here.execute(update(table).where(columns_of.run_id == own_id, *is_row).values(columns))
             else:
                 continue
             is_filled = True
@@ -186,10 +186,14 @@ def _difference(own: dict[tuple[Any, ...], Any], other: dict[tuple[Any, ...], An
     names = [name for name, pair in pairs.items() if None not in pair and not _agree(*pair)]
     if not names:
         return None
-    where, *_, what = names[0]
-    first = f"{what} on {where}" if isinstance(what, str) else f"the caption of image {what} of {where}"
-    here, there = pairs[names[0]]
-    return f"captions or scores that differ: {len(names)}, first {first}: {here!r} here, {there!r} there"
+    where, *_, metric_or_image = names[0]
+    first = (
+        f"{metric_or_image} on {where}"
+        if isinstance(metric_or_image, str)
+        else f"the caption of image {metric_or_image} of {where}"
+    )
+    own_value, their_value = pairs[names[0]]
+    return f"captions or scores that differ: {len(names)}, first {first}: {own_value!r} here, {their_value!r} there"
 
 
 def _agree(one: object, other: object) -> bool:

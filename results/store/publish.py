@@ -82,16 +82,16 @@ def _remove_private(connection: Connection) -> None:
         connection.execute(update(RunRow).where(RunRow.id == run.id).values(columns))
     for table in (Score, HeldOutScore, Cost):
         for reason in connection.scalars(select(table.reason).distinct()).all():
-            shown = _FOLDERS.sub("", reason or "")
-            if shown != (reason or ""):
-                connection.execute(update(table).where(table.reason == reason).values(reason=shown))
+            public_reason = _FOLDERS.sub("", reason or "")
+            if public_reason != (reason or ""):
+                connection.execute(update(table).where(table.reason == reason).values(reason=public_reason))
 
 
 def _without_folders(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _without_folders(each) for key, each in value.items()}
+        return {key: _without_folders(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_without_folders(each) for each in value]
+        return [_without_folders(item) for item in value]
     if isinstance(value, str):
         for kind in (PurePosixPath, PureWindowsPath):
             if kind(value).is_absolute():

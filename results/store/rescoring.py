@@ -19,21 +19,21 @@ def stored_captions(store: Store, key: str) -> dict[str, dict[int, str]]:
         if run_id is None:
             raise StoreError(f"no run {key} in the results database")
         query = select(Caption.split, Caption.image_id, Caption.caption).where(Caption.run_id == run_id)
-        found: dict[str, dict[int, str]] = {}
+        captions: dict[str, dict[int, str]] = {}
         for split, image_id, caption in connection.execute(query.order_by(Caption.split, Caption.image_id)):
-            found.setdefault(split, {})[image_id] = caption
-    return found
+            captions.setdefault(split, {})[image_id] = caption
+    return captions
 
 
 def missing_metrics(store: Store, key: str, metrics: Collection[str]) -> dict[str, set[str]]:
     """Which of `metrics` a finished run has no value of, by split; splits that have all of them are left out."""
     with store.reading() as connection:
         scored = select(Score.split, Score.metric).join(RunRow).where(RunRow.key == key)
-        there = set(connection.execute(scored.where(Score.domain == "overall", Score.value.is_not(None))))
+        measured = set(connection.execute(scored.where(Score.domain == "overall", Score.value.is_not(None))))
         query = select(Caption.split).distinct().join(RunRow).where(RunRow.key == key, RunRow.status == "finished")
         splits = connection.scalars(query.order_by(Caption.split)).all()
-    found = {split: {each for each in metrics if (split, each) not in there} for split in splits}
-    return {split: missing for split, missing in found.items() if missing}
+    missing_by_split = {split: {metric for metric in metrics if (split, metric) not in measured} for split in splits}
+    return {split: missing for split, missing in missing_by_split.items() if missing}
 
 
 def has_run_of(store: Store, model: str, dataset: str) -> bool:
@@ -92,5 +92,7 @@ def add_costs(store: Store, key: str, costs: Mapping[str, Quantity], environment
         run_id = _finished(connection, key)
         connection.execute(delete(Cost).where(Cost.run_id == run_id, Cost.name.in_(costs)))
         insert_all(connection, Cost, columns, run_id=run_id)
-        known = connection.scalars(select(RunRow.environment).where(RunRow.id == run_id)).one()
-        connection.execute(update(RunRow).where(RunRow.id == run_id).values(environment={**known, **added}))
+        environment_before = connection.scalars(select(RunRow.environment).where(RunRow.id == run_id)).one()
+        connection.execute(
+            update(RunRow).where(RunRow.id == run_id).values(environment={**environment_before, **added})
+        )
