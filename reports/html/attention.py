@@ -68,42 +68,47 @@ class AttentionPage:
 
 def stored_maps(store: Store, groups: Sequence[Group], labels: Mapping[str, str]) -> dict[tuple[str, str], Maps]:
     """The maps of every row's first seed, by data and split, as far as the budget goes."""
-    found: dict[tuple[str, str], Maps] = {}
-    left = BUDGET
-    for place in dict.fromkeys((group.fingerprint, group.split) for group in groups):
-        rows = [row for group in groups if (group.fingerprint, group.split) == place for row in group.rows]
-        records = [(row, reading.attention_maps(store, row.keys[0], place[1])) for row in rows]
+    maps: dict[tuple[str, str], Maps] = {}
+    budget = BUDGET
+    for data_and_split in dict.fromkeys((group.fingerprint, group.split) for group in groups):
+        rows = [row for group in groups if (group.fingerprint, group.split) == data_and_split for row in group.rows]
+        records = [(row, reading.attention_maps(store, row.keys[0], data_and_split[1])) for row in rows]
         names = Counter(row.model for row in rows)
-        shown = {key: label for row in rows if names[row.model] > 1 for key in row.keys if (label := labels.get(key))}
+        shown_labels = {
+            key: label for row in rows if names[row.model] > 1 for key in row.keys if (label := labels.get(key))
+        }
         ids = sorted({image_id for _, of_row in records for image_id in of_row})
         captions: dict[int, tuple[CaptionAttention, ...]] = {}
         for image_id in ids:
             of_image = tuple(
-                CaptionAttention(row.model, shown.get(row.keys[0], ""), _panels(of_row[image_id]))
+                CaptionAttention(row.model, shown_labels.get(row.keys[0], ""), _panels(of_row[image_id]))
                 for row, of_row in records
                 if image_id in of_row
             )
-            left -= sum(50 + len(panel[2]) + 30 * len(panel[3]) for each in of_image for panel in each.panels)
-            if left < 0:
+            budget -= sum(50 + len(panel[2]) + 30 * len(panel[3]) for caption in of_image for panel in caption.panels)
+            if budget < 0:
                 break
             captions[image_id] = of_image
         if captions:
-            found[place] = captions, len(ids) - len(captions)
-    return found
+            maps[data_and_split] = captions, len(ids) - len(captions)
+    return maps
 
 
 def attention_pages(
     maps: Mapping[tuple[str, str], Maps], galleries: Mapping[tuple[str, str], GalleryPage]
 ) -> list[AttentionPage]:
     pages = []
-    for number, (place, (captions, left_out)) in enumerate(maps.items(), start=1):
-        gallery = galleries[place]
+    for index, (data_and_split, (captions, left_out)) in enumerate(maps.items(), start=1):
+        gallery = galleries[data_and_split]
         images = tuple(
-            (item, captions[item.image_id], f"gallery/looks-{number}-{item.image_id}.js")
+            (item, captions[item.image_id], f"gallery/looks-{index}-{item.image_id}.js")
             for item in gallery.items
             if item.image_id in captions
         )
-        scripts = {file: script_call("attention", file, [each.panels for each in of]) for _, of, file in images}
+        scripts = {
+            file: script_call("attention", file, [caption.panels for caption in of_image])
+            for _, of_image, file in images
+        }
         pages.append(AttentionPage(gallery.attention, gallery, images, left_out, scripts))
     return pages
 
@@ -119,7 +124,7 @@ def _panels(record: AttentionRecord) -> list[Panel]:
 
 def _related(source: int, weights: Sequence[float], record: AttentionRecord) -> Panel:
     """A panel of the encoder's attention from a place, which has the frame."""
-    where, heat, regions = _looked(weights, record)
+    text, heat, regions = _looked(weights, record)
     if record.grid is not None:
         height, width = record.grid
         box = (
@@ -130,11 +135,11 @@ def _related(source: int, weights: Sequence[float], record: AttentionRecord) -> 
         )
     else:
         box = (record.boxes or ())[source]
-    shown = [[*region[:5], 0] for region in regions]
+    unframed = [[*region[:5], 0] for region in regions]
     return [
-        f"from the {_place((box[0] + box[2]) / 2, (box[1] + box[3]) / 2)}, {where}",
+        f"from the {_place((box[0] + box[2]) / 2, (box[1] + box[3]) / 2)}, {text}",
         heat,
-        [*shown, _region(box, 0.0, True)],
+        [*unframed, _region(box, 0.0, True)],
     ]
 
 
@@ -150,9 +155,9 @@ def _looked(weights: Sequence[float], record: AttentionRecord) -> Panel:
     boxes = record.boxes or ()
     left, top, right, bottom = boxes[most]
     regions: Panel = []
-    for number, (box, share) in enumerate(zip(boxes, shares, strict=True)):
+    for index, (box, share) in enumerate(zip(boxes, shares, strict=True)):
         if share >= _SHOWN:
-            regions.append(_region(box, _STRONGEST * share, number == most))
+            regions.append(_region(box, _STRONGEST * share, index == most))
     return [_where((left + right) / 2, (top + bottom) / 2), "", regions]
 
 

@@ -179,7 +179,7 @@ class GalleryPage:
     def kinds(self) -> list[str]:
         """The kinds of facts of which some caption says something wrong."""
         wrong = {caption.wrong or 0 for item in self.items for caption in item.captions}
-        return [kind for bit, kind in enumerate(KINDS) if any(each >> bit & 1 for each in wrong)]
+        return [kind for bit, kind in enumerate(KINDS) if any(bits >> bit & 1 for bits in wrong)]
 
     @property
     def domains(self) -> dict[str, int]:
@@ -195,28 +195,28 @@ def gallery_pages(
     source: PictureSource,
 ) -> dict[tuple[str, str], GalleryPage]:
     """Every split on the leaderboard, by data and split; the first that has captions is `gallery.html`."""
-    known = {dataset.fingerprint: dataset for dataset in contents.datasets}
+    datasets = {dataset.fingerprint: dataset for dataset in contents.datasets}
     pages: dict[tuple[str, str], GalleryPage] = {}
-    left = PICTURE_BUDGET
+    budget = PICTURE_BUDGET
     places = dict.fromkeys((group.fingerprint, group.split) for group in contents.groups)
-    for number, (fingerprint, split) in enumerate(places, start=1):
-        dataset, prefix = known[fingerprint], f"gallery/{number}-"
+    for index, (fingerprint, split) in enumerate(places, start=1):
+        dataset, prefix = datasets[fingerprint], f"gallery/{index}-"
         items = gallery(store, fingerprint, split, contents.finished)
-        shown = items if any(item.captions for item in items) else []
+        captioned = items if any(item.captions for item in items) else []
         attended = mapped.get((fingerprint, split), ())
-        pictures, left = _write_pictures(shown, attended, source.root(dataset), left, folder, prefix)
+        pictures, budget = _write_pictures(captioned, attended, source.root(dataset), budget, folder, prefix)
         without = "" if any(file for file, _ in pictures.values()) else _why_none(pictures)
         if without:
             pictures = dict.fromkeys(pictures, ("", ""))  # the page says once what holds of every image
-        suffix = f"-{number}" if any(page.data for page in pages.values()) else ""
+        suffix = f"-{index}" if any(page.data for page in pages.values()) else ""
         attention = f"gallery-attention{suffix}.html" if attended else ""
-        data = gallery_data(shown, pictures, labels, prefix, (attention, attended)) if shown else {}
+        data = gallery_data(captioned, pictures, labels, prefix, (attention, attended)) if captioned else {}
         pages[fingerprint, split] = GalleryPage(
             file=f"gallery{suffix}.html",
             title=f"{dataset.name} {split}",
             items=items,
             pictures=pictures,
-            cards=shown[:WRITTEN_OUT],
+            cards=captioned[:WRITTEN_OUT],
             data=data,
             labels=labels,
             attention=attention,
@@ -244,8 +244,8 @@ def gallery_data(
     texts = [text for item in items for text in (*item.references, *(each.caption for each in item.captions))]
     counted = Counter(word for text in texts for word in printable(text).split(" "))
     words = [word for word, times in counted.most_common() if times > 1 and 0 < len(word) <= LONGEST_WORD]
-    codes = {word: np.base_repr(number, 36).lower() for number, word in enumerate(words)}
-    places = {key: place for place, key in enumerate(speakers)}
+    codes = {word: np.base_repr(index_of, 36).lower() for index_of, word in enumerate(words)}
+    columns = {key: column for column, key in enumerate(speakers)}
     index = {
         "prefix": prefix,
         "size": IMAGES_A_FILE,
@@ -266,9 +266,9 @@ def gallery_data(
         "forms": forms(texts),
     }
     files = {f"{prefix}index.js": script_call("index", index)}
-    for number, start in enumerate(range(0, len(items), IMAGES_A_FILE)):
-        images = [_image(item, pictures, codes, places) for item in items[start : start + IMAGES_A_FILE]]
-        files[f"{prefix}{number}.js"] = script_call("images", number, images)
+    for index_of, start in enumerate(range(0, len(items), IMAGES_A_FILE)):
+        images = [_image(item, pictures, codes, columns) for item in items[start : start + IMAGES_A_FILE]]
+        files[f"{prefix}{index_of}.js"] = script_call("images", index_of, images)
     return files
 
 
@@ -281,14 +281,14 @@ def script_call(function: str, *arguments: object) -> str:
 
 def disagreement(item: GalleryItem) -> float | None:
     """How far the models' CIDEr-D of one image are apart: their standard deviation; None of fewer than two."""
-    known = [caption.cider for caption in item.captions if caption.role == "model" and caption.cider is not None]
-    return float(np.std(known)) if len(known) > 1 else None
+    ciders = [caption.cider for caption in item.captions if caption.role == "model" and caption.cider is not None]
+    return float(np.std(ciders)) if len(ciders) > 1 else None
 
 
 @cache
 def stem(word: str) -> str:
     """The stem of a word in any case and spelling, by Snowball's English stemmer, which METEOR compares by too."""
-    lower = _BRITISH.sub(lambda found: _SPELLINGS[found[0]], word.lower())
+    lower = _BRITISH.sub(lambda match: _SPELLINGS[match[0]], word.lower())
     return str(_STEMMER.stemWord(_IRREGULAR.get(lower, lower)))
 
 
@@ -298,21 +298,21 @@ def stems(texts: Iterable[str]) -> frozenset[str]:
 
 def forms(texts: Iterable[str]) -> list[list[str]]:
     """Lower-case words that share a stem with another, together; words that are alone with theirs are left out."""
-    found: dict[str, dict[str, None]] = {}
+    words_by_stem: dict[str, dict[str, None]] = {}
     for word in dict.fromkeys(word.lower() for text in dict.fromkeys(texts) for word in _WORD.findall(text)):
-        found.setdefault(stem(word), {})[word] = None
-    return [list(words) for words in found.values() if len(words) > 1]
+        words_by_stem.setdefault(stem(word), {})[word] = None
+    return [list(words) for words in words_by_stem.values() if len(words) > 1]
 
 
-def pieces(caption: str, known: frozenset[str]) -> tuple[tuple[str, bool], ...]:
+def pieces(caption: str, known_stems: frozenset[str]) -> tuple[tuple[str, bool], ...]:
     """The caption cut into stretches; True for a word whose stem is not known, function words aside."""
-    found: list[tuple[str, bool]] = []
+    stretches: list[tuple[str, bool]] = []
     end = 0
     for word in _WORD.finditer(caption):
-        if word[0].lower() not in _FUNCTION_WORDS and stem(word[0]) not in known:
-            found += [(caption[end : word.start()], False), (word[0], True)]
+        if word[0].lower() not in _FUNCTION_WORDS and stem(word[0]) not in known_stems:
+            stretches += [(caption[end : word.start()], False), (word[0], True)]
             end = word.end()
-    return (*((text, odd) for text, odd in found if text), (caption[end:], False))
+    return (*((text, odd) for text, odd in stretches if text), (caption[end:], False))
 
 
 def _write_pictures(
@@ -320,13 +320,13 @@ def _write_pictures(
 ) -> tuple[dict[int, tuple[str, str]], int]:
     """Pictures as (file, "") or ("", reason) by image id, `first`, hardest and most disputed, and the bytes left."""
     disputed = sorted(items, key=lambda item: -(disagreement(item) or 0.0))
-    turns = (item.image_id for pair in zip(items, disputed, strict=True) for item in pair)
-    wanted = list(dict.fromkeys((*first, *turns)))[:MAX_PICTURES]
+    in_turn = (item.image_id for pair in zip(items, disputed, strict=True) for item in pair)
+    chosen_ids = list(dict.fromkeys((*first, *in_turn)))[:MAX_PICTURES]
     files = {item.image_id: item.file for item in items}
     if root is None:
         return dict.fromkeys(files, ("", NO_FOLDER)), budget
     pictures = dict.fromkeys(files, ("", LEFT_OUT))
-    for image_id in wanted:
+    for image_id in chosen_ids:
         content, suffix_or_reason = thumbnail(root, files[image_id])
         if content is None:
             pictures[image_id] = ("", suffix_or_reason)
@@ -353,18 +353,18 @@ def _image(
     which, wrong = [-1] * len(places), [0] * len(places)
     scores: list[int | None] = [None] * len(places)
     for caption in item.captions:
-        place = places[caption.key]
-        which[place] = texts.index(caption.caption)
-        scores[place] = _rounded(caption.cider)
-        wrong[place] = caption.wrong or 0
+        column = places[caption.key]
+        which[column] = texts.index(caption.caption)
+        scores[column] = _rounded(caption.cider)
+        wrong[column] = caption.wrong or 0
 
     def coded(text: str) -> str:
         """The text's words as their numbers; one without a number is itself after an equals sign."""
         return " ".join(codes.get(word) or f"={word}" for word in printable(text).split(" "))
 
-    shown = [printable(item.file), printable(item.domain or ""), *pictures[item.image_id]]
-    said = [list(map(coded, item.references)), list(map(coded, texts))]
-    return [*shown, *said, which, scores, wrong if any(wrong) else []]
+    described = [printable(item.file), printable(item.domain or ""), *pictures[item.image_id]]
+    texts_coded = [list(map(coded, item.references)), list(map(coded, texts))]
+    return [*described, *texts_coded, which, scores, wrong if any(wrong) else []]
 
 
 def _rounded(value: float | None) -> int | None:

@@ -83,15 +83,15 @@ def model_pages(contents: Contents, examples: Mapping[tuple[str, str], ExamplesB
     by_model: dict[str, list[Run]] = {}
     for run in contents.runs.values():
         by_model.setdefault(run.model, []).append(run)
-    found = []
+    pages = []
     for name, members in sorted(by_model.items()):
         metrics, printed = printed_table(name)
         rows = [(row, of) for of in contents.groups for row in (*of.rows, *of.references) if row.model == name]
-        found.append(
+        pages.append(
             ModelPage(
                 file=model_page(name),
                 name=name,
-                card=next((found for found in map(card, members) if found.pretraining), card(members[0])),
+                card=next((pages for pages in map(card, members) if pages.pretraining), card(members[0])),
                 level=ROLES.get(name, ("", ""))[1],
                 runs=list(map(_run, members)),
                 results=tuple(_result(row, group, contents, examples) for row, group in rows),
@@ -99,10 +99,10 @@ def model_pages(contents: Contents, examples: Mapping[tuple[str, str], ExamplesB
                 presets=tuple(dict.fromkeys(changed for run in members if (changed := deviations(run.config)))),
                 metrics=metrics,
                 printed=printed,
-                beside=tuple(dict.fromkeys(said for run in members for said in published_beside(run))),
+                beside=tuple(dict.fromkeys(sentence for run in members for sentence in published_beside(run))),
             )
         )
-    return found
+    return pages
 
 
 def score_table(by_domain: Mapping[str, Mapping[str, Spread | Quantity]]) -> Table:
@@ -120,30 +120,33 @@ def examples_by_run(gallery: GalleryPage) -> dict[str, tuple[Example, ...]]:
         for caption in item.captions:
             if caption.cider is not None:
                 scored.setdefault(caption.key, []).append((caption.cider, caption.caption, item))
-    return {key: _examples(found, gallery) for key, found in scored.items()}
+    return {key: _examples(of_run, gallery) for key, of_run in scored.items()}
 
 
 def flat(value: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
-    found: list[tuple[str, str]] = []
+    entries: list[tuple[str, str]] = []
     for name, entry in value.items():
         if isinstance(entry, Mapping) and entry:
-            found += flat(entry, f"{prefix}{name}.")
+            entries += flat(entry, f"{prefix}{name}.")
         elif isinstance(entry, list) and any(isinstance(item, Mapping) for item in entry):
-            found += flat({str(number): item for number, item in enumerate(entry, start=1)}, f"{prefix}{name}.")
+            entries += flat({str(index): item for index, item in enumerate(entry, start=1)}, f"{prefix}{name}.")
         else:
             text = json.dumps(entry, ensure_ascii=False) if isinstance(entry, list | dict) else str(entry)
-            found.append((f"{prefix}{name}", numbers.DASH if entry is None else text))
-    return found
+            entries.append((f"{prefix}{name}", numbers.DASH if entry is None else text))
+    return entries
 
 
 def _result(row: Row, group: Group, contents: Contents, examples: Mapping[tuple[str, str], ExamplesByRun]) -> Result:
     scores = {name: spread for name, spread in row.scores.items() if spread.mean is not None}
-    shown = {name: {metric: of[metric] for metric in scores if metric in of} for name, of in row.domains.items()}
+    by_domain = {
+        name: {metric: spreads[metric] for metric in scores if metric in spreads}
+        for name, spreads in row.domains.items()
+    }
     return Result(
         title=contents.title(group),
         conditions=", ".join(filter(None, (contents.details(group), differences(row.differs)))),
         place=_place(row, group),
-        table=score_table({"overall": scores} | shown),
+        table=score_table({"overall": scores} | by_domain),
         examples=examples.get((group.fingerprint, group.split), {}).get(row.keys[0], ()),
     )
 
@@ -167,8 +170,8 @@ def _place(row: Row, group: Group) -> str:
 
 
 def _examples(scored: list[tuple[float, str, GalleryItem]], gallery: GalleryPage) -> tuple[Example, ...]:
-    scored.sort(key=lambda found: (found[0], found[2].image_id))
-    chosen: dict[int, Example] = {}
+    scored.sort(key=lambda entry: (entry[0], entry[2].image_id))
+    examples: dict[int, Example] = {}
     for which, share in _SHARES:
         cider, caption, item = scored[round(share * (len(scored) - 1))]
         example = Example(
@@ -180,8 +183,8 @@ def _examples(scored: list[tuple[float, str, GalleryItem]], gallery: GalleryPage
             cider=cider,
             reference=next(iter(item.references), ""),
         )
-        chosen.setdefault(item.image_id, example)
-    return tuple(chosen.values())
+        examples.setdefault(item.image_id, example)
+    return tuple(examples.values())
 
 
 def _run(run: Run) -> tuple[Run, str, str, Cell]:

@@ -112,20 +112,20 @@ def line_plot(
     title: str, x_label: str, y_label: str, series: Sequence[Series], *, x_range: tuple[float, float]
 ) -> Plot | None:
     """Lines over a common x axis of whole numbers, each named at its end; None without points."""
-    series = [one for one in series if one.points]
+    series = [line for line in series if line.points]
     if not series:
         return None
     frame = _named_frame(series)
     x_scale, x_ticks = _whole(x_range, frame.left, frame.right)
-    values = [y for one in series for _, y in one.points] + [y for one in series for _, *ys in one.band for y in ys]
+    values = [y for line in series for _, y in line.points] + [y for line in series for _, *ys in line.band for y in ys]
     y_scale, y_ticks = _linear(_limits(values), frame.bottom, frame.top)
-    paths = [tuple((round(x_scale(x), 1), round(y_scale(y), 1)) for x, y in one.points) for one in series]
+    paths = [tuple((round(x_scale(x), 1), round(y_scale(y), 1)) for x, y in line.points) for line in series]
     labels = _end_labels([points[-1] for points in paths], frame)
     drawn = []
-    for one, points, label in zip(series, paths, labels, strict=True):
-        around = [(x, high) for x, _, high in one.band] + [(x, low) for x, low, _ in reversed(one.band)]
+    for line, points, label in zip(series, paths, labels, strict=True):
+        around = [(x, high) for x, _, high in line.band] + [(x, low) for x, low, _ in reversed(line.band)]
         band = _path([(round(x_scale(x), 1), round(y_scale(y), 1)) for x, y in around]) if around else ""
-        drawn.append(Drawn(one, points, _path(points), label, uncertainty=band))
+        drawn.append(Drawn(line, points, _path(points), label, uncertainty=band))
     return Plot(title, x_label, y_label, x_ticks, y_ticks, tuple(drawn), frame=frame)
 
 
@@ -138,15 +138,15 @@ def trade_off_plot(title: str, x_label: str, y_label: str, series: Sequence[Seri
     """
     if len(series) < 2:
         return None
-    series = [_bounded(one) for one in series]
-    points = [one.points[0] for one in series]
+    series = [_bounded(point) for point in series]
+    points = [point.points[0] for point in series]
     costs = [x for x, _ in points]
-    bounded_costs = [*costs, *(bound for one in series for bound in one.x_bounds or ())]
+    bounded_costs = [*costs, *(bound for point in series for bound in point.x_bounds or ())]
     if min(bounded_costs) > 0 and max(bounded_costs) / min(bounded_costs) > 10:
         x_scale, x_ticks = _logarithmic(bounded_costs, FRAME.left, FRAME.right)
     else:
         x_scale, x_ticks = _linear(_limits(_widened(bounded_costs)), FRAME.left, FRAME.right)
-    qualities = [*(y for _, y in points), *(bound for one in series for bound in one.y_bounds or ())]
+    qualities = [*(y for _, y in points), *(bound for point in series for bound in point.y_bounds or ())]
     y_scale, y_ticks = _linear(_limits(qualities), FRAME.bottom, FRAME.top)
     spots = [(round(x_scale(x), 1), round(y_scale(y), 1)) for x, y in points]
     matched = _difference(costs)
@@ -155,11 +155,11 @@ def trade_off_plot(title: str, x_label: str, y_label: str, series: Sequence[Seri
     front = _staircase([(0.0, y) for _, y in spots] if matched else spots, best)
     placed: list[Box] = [(x - 6, y - 6, x + 6, y + 6) for x, y in spots]
     placed += [(x1, min(y1, y2) - 1, x2, max(y1, y2) + 1) for (x1, y1), (x2, y2) in pairwise(front)]
-    named = [number for number in range(len(series)) if number in best or len(series) <= MAX_LABELS]
-    labels = {number: _point_label(shortened(series[number].name), spots[number], placed, FRAME) for number in named}
+    labelled = [index for index in range(len(series)) if index in best or len(series) <= MAX_LABELS]
+    labels = {index: _point_label(shortened(series[index].name), spots[index], placed, FRAME) for index in labelled}
     drawn = [
-        Drawn(one, (spot,), "", labels.get(number), _bars(one, spot, x_scale, y_scale))
-        for number, (one, spot) in enumerate(zip(series, spots, strict=True))
+        Drawn(point, (spot,), "", labels.get(index), _bars(point, spot, x_scale, y_scale))
+        for index, (point, spot) in enumerate(zip(series, spots, strict=True))
     ]
     path = _path(front) if len(front) > 1 else ""
     return Plot(title, x_label, y_label, x_ticks, y_ticks, tuple(drawn), path, frozenset(best), matched)
@@ -169,13 +169,13 @@ def legend(
     names: Iterable[str], ranked: Iterable[str], colour: Mapping[str, int], open_ended: Collection[str] = ()
 ) -> list[Series]:
     """Each name once: those that are ranked in that order, then the others, m2 before m10."""
-    place = {name: number for number, name in reversed(list(enumerate(ranked)))}
-    order = sorted(set(names), key=lambda name: (place.get(name, len(place)), natural(name)))
+    position = {name: index for index, name in reversed(list(enumerate(ranked)))}
+    order = sorted(set(names), key=lambda name: (position.get(name, len(position)), natural(name)))
     return [Series(name, colour[name], open_end=name in open_ended) for name in order]
 
 
 def colours(runs: Iterable[Run]) -> dict[str, int]:
-    return {name: number % (COLOURS * SHAPES) for number, name in enumerate(sorted({run.model for run in runs}))}
+    return {name: index % (COLOURS * SHAPES) for index, name in enumerate(sorted({run.model for run in runs}))}
 
 
 def natural(name: str) -> list[tuple[bool, int, str]]:
@@ -189,18 +189,18 @@ def shortened(name: str) -> str:
 
 
 def _named_frame(series: Sequence[Series]) -> Frame:
-    room = 22 + LETTER_WIDTH * max(len(shortened(one.name)) for one in series)
+    room = 22 + LETTER_WIDTH * max(len(shortened(line.name)) for line in series)
     height = max(FRAME.bottom - FRAME.top, LINE_HEIGHT * (len(series) - 1))
     return Frame(FRAME.right + room, FRAME.height - FRAME.bottom + FRAME.top + height, bottom=FRAME.top + height)
 
 
-def _bars(one: Series, spot: tuple[float, float], x_scale: Scale, y_scale: Scale) -> str:
+def _bars(point: Series, spot: tuple[float, float], x_scale: Scale, y_scale: Scale) -> str:
     path = ""
-    if one.x_bounds:
-        low, high = (round(x_scale(bound), 1) for bound in one.x_bounds)
+    if point.x_bounds:
+        low, high = (round(x_scale(bound), 1) for bound in point.x_bounds)
         path += f"M{low:g} {spot[1]:g}H{high:g}"
-    if one.y_bounds:
-        low, high = (round(y_scale(bound), 1) for bound in one.y_bounds)
+    if point.y_bounds:
+        low, high = (round(y_scale(bound), 1) for bound in point.y_bounds)
         path += f"M{spot[0]:g} {low:g}V{high:g}"
     return path
 
@@ -220,15 +220,15 @@ def _path(points: Sequence[tuple[float, float]]) -> str:
     return "M" + "L".join(f"{x:g} {y:g}" for x, y in points)
 
 
-def _bounded(one: Series) -> Series:
+def _bounded(point: Series) -> Series:
     """The series with bounds that end at 0 if its value is not below: neither a score nor a cost is negative."""
-    x, y = one.points[0]
-    x_bounds, y_bounds = one.x_bounds, one.y_bounds
+    x, y = point.points[0]
+    x_bounds, y_bounds = point.x_bounds, point.y_bounds
     if x_bounds and x >= 0:
         x_bounds = max(0.0, x_bounds[0]), x_bounds[1]
     if y_bounds and y >= 0:
         y_bounds = max(0.0, y_bounds[0]), y_bounds[1]
-    return replace(one, x_bounds=x_bounds, y_bounds=y_bounds)
+    return replace(point, x_bounds=x_bounds, y_bounds=y_bounds)
 
 
 def _widened(costs: Sequence[float]) -> tuple[float, float]:
@@ -292,8 +292,8 @@ def _logarithmic(values: Sequence[float], start: float, end: float) -> tuple[Sca
         return start + math.log(value / low) / math.log(high / low) * (end - start)
 
     # Beyond two decades only the powers of ten have room.
-    shown = inside if high / low <= 100 else [mark for mark in inside if f"{mark:e}".startswith("1.0")]
-    return scale, tuple((round(scale(mark), 1), f"{mark:g}") for mark in shown)
+    marks_shown = inside if high / low <= 100 else [mark for mark in inside if f"{mark:e}".startswith("1.0")]
+    return scale, tuple((round(scale(mark), 1), f"{mark:g}") for mark in marks_shown)
 
 
 def _round_step(rough: float) -> float:
@@ -309,9 +309,9 @@ def _point_label(name: str, spot: tuple[float, float], placed: list[Box], frame:
     for away in _AWAY:
         for x_side, y_side in _DIRECTIONS:
             baseline = spot[1] + 4 + y_side * (11 + away)
-            left = spot[0] + (7 + away / 2 if x_side > 0 else -7 - away / 2 - width)
-            left = min(max(left, frame.left + 2), frame.width - 2 - width)
-            box = (left, baseline - LABEL_HEIGHT + 2, left + width, baseline + 2)
+            box_left = spot[0] + (7 + away / 2 if x_side > 0 else -7 - away / 2 - width)
+            box_left = min(max(box_left, frame.left + 2), frame.width - 2 - width)
+            box = (box_left, baseline - LABEL_HEIGHT + 2, box_left + width, baseline + 2)
             if box[1] < frame.top - 14 or box[3] > frame.bottom:
                 continue
             hit = sum(box[0] < x2 and x1 < box[2] and box[1] < y2 and y1 < box[3] for x1, y1, x2, y2 in placed)
@@ -325,29 +325,29 @@ def _point_label(name: str, spot: tuple[float, float], placed: list[Box], frame:
     _, box, away = best
     placed.append(box)
     anchor = "start" if box[0] >= spot[0] else "end"
-    at = box[0] if anchor == "start" else box[2]
-    return Label(round(at, 1), round(box[3] - 2, 1), anchor, _leader(spot, box) if away else "")
+    anchor_x = box[0] if anchor == "start" else box[2]
+    return Label(round(anchor_x, 1), round(box[3] - 2, 1), anchor, _leader(spot, box) if away else "")
 
 
 def _end_labels(ends: Sequence[tuple[float, float]], frame: Frame) -> list[Label]:
     """Names right of the axes beside the ends of lines, moved up and down until each has a line of its own."""
-    order = sorted(range(len(ends)), key=lambda number: ends[number][1])
+    order = sorted(range(len(ends)), key=lambda index: ends[index][1])
     heights: list[float] = []
-    for number in order:
+    for index in order:
         lowest = heights[-1] + LINE_HEIGHT if heights else frame.top
-        heights.append(max(ends[number][1], lowest))
+        heights.append(max(ends[index][1], lowest))
     limit = frame.bottom
-    for place in range(len(heights) - 1, -1, -1):
-        heights[place] = min(heights[place], limit)
-        limit = heights[place] - LINE_HEIGHT
-    found = [Label(0, 0, "start")] * len(ends)
-    for number, height in zip(order, heights, strict=True):
-        x, y = ends[number]
+    for position in range(len(heights) - 1, -1, -1):
+        heights[position] = min(heights[position], limit)
+        limit = heights[position] - LINE_HEIGHT
+    labels = [Label(0, 0, "start")] * len(ends)
+    for index, height in zip(order, heights, strict=True):
+        x, y = ends[index]
         start, end = x + 5, frame.right + 12
         far = end - start > _NEAR or abs(height - y) > 1
         leader = f"M{start:g} {y:g}L{end:g} {round(height, 1):g}" if far else ""
-        found[number] = Label(end + 3, round(height + 4, 1), "start", leader)
-    return found
+        labels[index] = Label(end + 3, round(height + 4, 1), "start", leader)
+    return labels
 
 
 def _leader(spot: tuple[float, float], box: Box) -> str:
@@ -357,5 +357,5 @@ def _leader(spot: tuple[float, float], box: Box) -> str:
     length = math.hypot(x - spot[0], y - spot[1])
     if length <= _NEAR:
         return ""
-    start = [at + 6 * (to - at) / length for at, to in zip(spot, (x, y), strict=True)]
+    start = [from_ + 6 * (to - from_) / length for from_, to in zip(spot, (x, y), strict=True)]
     return f"M{start[0]:.1f} {start[1]:.1f}L{x:.1f} {y:.1f}"

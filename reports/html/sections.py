@@ -70,13 +70,13 @@ def summary(contents: Contents) -> str:
     if not models:
         return "No model has finished yet."
     references = {row.model for group in groups for row in group.references}
-    beside = f" and {_many(len(references), 'reference')}" if references else ""
+    references_text = f" and {_many(len(references), 'reference')}" if references else ""
     data = numbers.listed(sorted({group.dataset for group in groups}))
-    text = f"{_many(len(models), 'model')}{beside} on {data}, "
+    text = f"{_many(len(models), 'model')}{references_text} on {data}, "
     text += f"{_many(len(runs), 'finished run')}"
     for status in ("failed", "skipped", "interrupted", "running", "planned"):
-        number = sum(failure.state == status for failure in contents.failures)
-        text += f", {number} {status}" if number else ""
+        count = sum(failure.state == status for failure in contents.failures)
+        text += f", {count} {status}" if count else ""
     sizes = next((dataset.split_sizes for dataset in contents.datasets if dataset.name == groups[0].dataset), {})
     trained = f" Trained on {sizes['train']:,} images." if len(contents.datasets) == 1 and "train" in sizes else ""
     return f"{text}.{trained}"
@@ -84,12 +84,14 @@ def summary(contents: Contents) -> str:
 
 def facets(board: Board) -> dict[str, list[str]]:
     """By what a leaderboard's rows may be chosen, with the values that occur; facets of one value are left out."""
-    found: dict[str, set[str]] = {"family": set(), "objective": set()}
+    values_of: dict[str, set[str]] = {"family": set(), "objective": set()}
     for line in board.table.all_lines:
         for name, value in line.facets.items():
-            found[name].add(value)
+            values_of[name].add(value)
     # The rest comes last.
-    ordered = {name: sorted(values, key=lambda value: (value == ONE_MODEL, value)) for name, values in found.items()}
+    ordered = {
+        name: sorted(values, key=lambda value: (value == ONE_MODEL, value)) for name, values in values_of.items()
+    }
     return {name: values for name, values in ordered.items() if len(values) > 1}
 
 
@@ -98,16 +100,16 @@ def scale(board: Board) -> Scale | None:
     lines, index = board.table.all_lines, board.table.index(board.metric)
     assert index is not None
     models = [line.cells[index] for line in board.table.lines if not line.tag]
-    ends = [end for cell in models if cell.bounds for end in cell.bounds]
-    if not ends or min(ends) == max(ends):
+    bounds = [end for cell in models if cell.bounds for end in cell.bounds]
+    if not bounds or min(bounds) == max(bounds):
         return None
-    least, most = min(ends), max(ends)
+    least, most = min(bounds), max(bounds)
     scores = {line.model: line.cells[index].value for line in reversed(lines) if line.model in _LEVELS}
     levels = sorted((value, name) for name, value in scores.items() if value is not None and least <= value <= most)
     meaning = f"Bars are 95 % intervals, from {percent(least)} to {percent(most)}"
     if levels:
-        named = ", ".join(f"{name} {percent(value)}" for value, name in levels)
-        meaning += f"; {'the tick is' if len(levels) == 1 else 'the ticks are, from left to right,'} {named}"
+        tick_names = ", ".join(f"{name} {percent(value)}" for value, name in levels)
+        meaning += f"; {'the tick is' if len(levels) == 1 else 'the ticks are, from left to right,'} {tick_names}"
     plain = Scale(least, most, "", f"{meaning}.")
     return replace(plain, ticks="".join(f"M{plain.at(value):g} 0v12" for value, _ in levels))
 
@@ -132,30 +134,32 @@ def domain_sections(contents: Contents, counts: Mapping[tuple[str, str], Mapping
 
 def cost_sections(contents: Contents) -> list[Section]:
     """Costs by group, a table a theme, where any was measured; splits of the same runs share one section."""
-    seen: dict[frozenset[str], Group] = {}
+    groups_by_runs: dict[frozenset[str], Group] = {}
     for group in contents.groups:
-        seen.setdefault(frozenset(key for row in group.rows for key in row.keys), group)  # splits rank them otherwise
-    found = []
-    for number, group in enumerate((group for keys, group in seen.items() if keys), start=1):
+        groups_by_runs.setdefault(
+            frozenset(key for row in group.rows for key in row.keys), group
+        )  # splits rank them otherwise
+    sections = []
+    for index, group in enumerate((group for keys, group in groups_by_runs.items() if keys), start=1):
         tables = cost_tables(group, contents.facets)
         if any(table.columns for table in tables.values()):
             counted = ((row.model, counted_parts(contents.runs[row.keys[0]].operators)) for row in group.rows)
-            parts = [(model, of) for model, of in counted if of]
+            parts = [(model, operators) for model, operators in counted if operators]
             words = contents.words_of_runs(group.dataset, group.signature)
-            place = f"costs-{number}", group.dataset, group.track, words
-            found.append(Section(*place, tables, operators=parts))
-    return found
+            heading = f"costs-{index}", group.dataset, group.track, words
+            sections.append(Section(*heading, tables, operators=parts))
+    return sections
 
 
 def counted_parts(operators: Mapping[str, Any]) -> list[Part]:
     """Traced parts as the counter of multiply-accumulates leaves them; entries of another form are not parts."""
-    found = []
+    counted_of_parts = []
     for name, part in operators.items():
         if isinstance(part, Mapping) and {"macs", "by_operator", "uncounted"} <= part.keys():
             counted = _amounts(part["by_operator"], numbers.macs)
             left_out = _amounts(part["uncounted"], lambda times: f"×{times:,.0f}")
-            found.append((name.replace("_", " "), numbers.macs(part["macs"]), counted, left_out))
-    return found
+            counted_of_parts.append((name.replace("_", " "), numbers.macs(part["macs"]), counted, left_out))
+    return counted_of_parts
 
 
 def _amounts(by_name: Mapping[str, float], show: Callable[[float], str]) -> str:
@@ -163,8 +167,8 @@ def _amounts(by_name: Mapping[str, float], show: Callable[[float], str]) -> str:
     return ", ".join(f"{name} {show(amount)}" for name, amount in ordered) or numbers.DASH
 
 
-def _many(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+def _many(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def cost_tables(group: Group, facets: Facets) -> dict[str, Table]:
@@ -224,8 +228,12 @@ def _told(table: Table) -> Table:
     """The table without columns that are empty or the same in every row, which become sentences."""
 
     def is_same(index: int) -> bool:
-        beside = any(line.cells[index].value is not None for line in table.references)
-        return len(table.lines) > 1 and not beside and len({line.cells[index].text for line in table.lines}) == 1
+        has_reference_values = any(line.cells[index].value is not None for line in table.references)
+        return (
+            len(table.lines) > 1
+            and not has_reference_values
+            and len({line.cells[index].text for line in table.lines}) == 1
+        )
 
     def is_condition(index: int) -> bool:
         return cost_info(table.columns[index].key, "").type == "condition"
@@ -243,24 +251,22 @@ def _told(table: Table) -> Table:
     if same:
         values = "; ".join(f"{table.columns[index].name}: {table.lines[0].cells[index].text}" for index in same)
         sentences.append(f"The same in every row: {values}.")
-    kept = [index for index in indices if index not in empty and index not in same]
-    return replace(table.only(kept), sentences=tuple(sentences))
+    remaining = [index for index in indices if index not in empty and index not in same]
+    return replace(table.only(remaining), sentences=tuple(sentences))
 
 
 def method(contents: Contents) -> dict[str, Any]:
     """What the page shows: the conditions of every table, and what its metrics, levels and costs mean."""
     groups, runs = contents.groups, contents.runs
-    shown = [row for group in groups for row in (*group.rows, *group.references)]
-    scored = (scores for row in shown for scores in (row.scores, *row.domains.values()))
+    rows = [row for group in groups for row in (*group.rows, *group.references)]
+    scored = (scores for row in rows for scores in (row.scores, *row.domains.values()))
     metrics = metric_order(name for scores in scored for name in scores)
-    models = {row.model for row in shown}
+    models = {row.model for row in rows}
     units = {name: cost.unit for run in runs.values() for name, cost in run.costs.items()}
     kinds = [cost_info(name, units[name]) for name in cost_order(units)]
     ranked = [group for group in groups if group.rows]
     return {
-        "tables": [
-            _conditions(f"conditions-{number}", group, contents) for number, group in enumerate(ranked, start=1)
-        ],
+        "tables": [_conditions(f"conditions-{index}", group, contents) for index, group in enumerate(ranked, start=1)],
         "metrics": [(name, meaning) for name in metrics if (meaning := metric_info(name).meaning)],
         "levels": [(name, *ROLES[name]) for name in ROLES if name in models],
         "costs": [(kind.label, kind.meaning) for kind in kinds],
@@ -274,8 +280,8 @@ def _tuning(label: str | None) -> str:
     searched, _, finals = label.partition("#")[0].partition("+")
     count, _, updates = searched.partition("x")
     finalists, _, seeds = finals.partition("x")
-    again = f"; then the best {finalists} and the preset again, with {seeds} further seeds" if finals else ""
-    return f"{count} trials of at most {updates} updates for each model, the untuned preset among them{again}"
+    finals_text = f"; then the best {finalists} and the preset again, with {seeds} further seeds" if finals else ""
+    return f"{count} trials of at most {updates} updates for each model, the untuned preset among them{finals_text}"
 
 
 def _conditions(id: str, group: Group, contents: Contents) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from results.statistics.learning import mean_learning
 
 def trade_off_sections(contents: Contents, colour: Mapping[str, int]) -> list[Section]:
     """The groups of which at least one plot of two points can be drawn, those of most rows first."""
-    found: list[Section] = []
+    sections: list[Section] = []
     for group in contents.groups:
         axes = axes_of(group)
         costs = {
@@ -34,28 +34,28 @@ def trade_off_sections(contents: Contents, colour: Mapping[str, int]) -> list[Se
         scored = [row for row in group.rows if row.mean("CIDEr-D") is not None]
         for axis in axes:
             measured = [row for row in scored if costs[row.keys][axis.cost].value is not None]
-            shown = [row for row in measured if not is_of_other_machine(row, axis.cost)]
-            unit, label = axis.scale(costs[row.keys][axis.cost] for row in shown)
-            series = [_series(row, costs[row.keys][axis.cost], axis.cost, unit, label, colour) for row in shown]
+            comparable = [row for row in measured if not is_of_other_machine(row, axis.cost)]
+            unit, label = axis.scale(costs[row.keys][axis.cost] for row in comparable)
+            series = [_series(row, costs[row.keys][axis.cost], axis.cost, unit, label, colour) for row in comparable]
             plot = trade_off_plot(axis.title, label, "CIDEr-D", series)
             if plot is not None:
                 plots.append(plot)
                 if plot.matched:
                     continue
-                for number in sorted(plot.best):
-                    best.setdefault(shown[number].keys, []).append(axis.title.lower())
+                for index in sorted(plot.best):
+                    best.setdefault(comparable[index].keys, []).append(axis.title.lower())
         if plots:
-            names = (one.series.name for plot in plots for one in plot.drawn)
+            names = (drawn_point.series.name for plot in plots for drawn_point in plot.drawn)
             learning = {row.model for row in group.rows if row.still_learning}
-            found.append(
+            sections.append(
                 Section(
-                    *(f"trade-offs-{len(found) + 1}", contents.title(group), group.track, contents.details(group)),
+                    *(f"trade-offs-{len(sections) + 1}", contents.title(group), group.track, contents.details(group)),
                     legend=legend(names, [row.model for row in group.rows], colour, learning),
                     plots=plots,
                     tables={"": _table(group, axes, costs, best, contents)},
                 )
             )
-    return found
+    return sections
 
 
 def _series(row: Row, cost: Quantity, name: str, unit: float, label: str, colour: Mapping[str, int]) -> Series:
@@ -88,7 +88,7 @@ def _table(
 
         # The numbers of sizes are the only ones without a unit.
         heading = axis.title if axis.cost != "parameters" else "Size, parameters"
-        _, meaning = axis.scale(each[axis.cost] for each in costs.values())
+        _, meaning = axis.scale(of_row[axis.cost] for of_row in costs.values())
         return Column(heading, read, meaning, axis.title, descending=False)
 
     def front(row: Row, _: Group) -> Cell:
@@ -129,23 +129,23 @@ def curve_sections(contents: Contents, colour: Mapping[str, int]) -> list[Sectio
             first = members[0]
             sections.setdefault((first.dataset, first.track, frozenset(first.signature.items())), []).append(members)
             differing |= {run.key: differs for run in members}
-    made = []
-    for number, ((dataset, track, signature), found) in enumerate(sections.items(), start=1):
-        common = frozenset.intersection(*(other for data, _, other in sections if data == dataset))
+    drawn_sections = []
+    for index, ((dataset, track, signature), row_runs) in enumerate(sections.items(), start=1):
+        common = frozenset.intersection(*(other_signature for data, _, other_signature in sections if data == dataset))
         separating = in_order(dict(sorted(signature - common)))
         separating.pop("track", None)
         details = contents.words_of_runs(dataset, dict(signature)) or without_digests(format_fields(separating))
-        learning = {members[0].model for members in found if _is_open(members)}
-        lines = tuple(_line(run, differing[run.key]) for members in found for run in members)
-        made.append(
+        learning = {members[0].model for members in row_runs if _is_open(members)}
+        lines = tuple(_line(run, differing[run.key]) for members in row_runs for run in members)
+        drawn_sections.append(
             Section(
-                *(f"curves-{number}", dataset, track, details),
-                legend=legend((members[0].model for members in found), ranking, colour, learning),
-                plots=curve_plots(found, colour),
+                *(f"curves-{index}", dataset, track, details),
+                legend=legend((members[0].model for members in row_runs), ranking, colour, learning),
+                plots=curve_plots(row_runs, colour),
                 tables={"": Table(_COLUMNS, lines)},
             )
         )
-    return made
+    return drawn_sections
 
 
 def curve_plots(rows: Sequence[Sequence[Run]], colour: Mapping[str, int]) -> list[Plot]:
@@ -179,10 +179,10 @@ def training_end(run: Run) -> str:
 
 def _line(run: Run, differs: str) -> Line:
     """Last loss and best validation of a run that has epochs, which are counted over all stages, from 1."""
-    scored = [(epoch.val_cider, number) for number, epoch in enumerate(run.epochs, 1) if epoch.val_cider is not None]
-    best, at = max(scored, key=lambda pair: pair[0]) if scored else (None, 0)
+    scored = [(epoch.val_cider, index) for index, epoch in enumerate(run.epochs, 1) if epoch.val_cider is not None]
+    best, best_epoch = max(scored, key=lambda pair: pair[0]) if scored else (None, 0)
     loss, unscored = run.epochs[-1].train_loss, Cell(DASH, reason="no epoch was validated")
-    scores = (unscored, unscored) if best is None else (Cell(percent(best), best), Cell(str(at), at))
+    scores = (unscored, unscored) if best is None else (Cell(percent(best), best), Cell(str(best_epoch), best_epoch))
     trained = Cell(str(len(run.epochs)), len(run.epochs)), Cell(f"{loss:.3f}", loss)
     return Line(run.model, differs, ((run.seed, run.key),), (*trained, *scores, Cell(training_end(run))))
 
@@ -192,11 +192,11 @@ def _is_open(runs: Iterable[Run]) -> bool:
 
 
 def _curve(runs: Sequence[Run], colour: int, values: Mapping[int, Sequence[float]], name: str, decimals: int) -> Series:
-    points = tuple((float(number), fmean(seen)) for number, seen in values.items())
-    several = any(len(seen) > 1 for seen in values.values())
-    band = tuple((float(number), min(seen), max(seen)) for number, seen in values.items()) if several else ()
+    points = tuple((float(epoch), fmean(of_epoch)) for epoch, of_epoch in values.items())
+    several = any(len(of_epoch) > 1 for of_epoch in values.values())
+    band = tuple((float(epoch), min(of_epoch), max(of_epoch)) for epoch, of_epoch in values.items()) if several else ()
     last = f"{points[-1][1]:.{decimals}f} at epoch {points[-1][0]:.0f}" if points else "no epoch"
-    last += f", of {left} of them" if values and (left := len(list(values.values())[-1])) < len(runs) else ""
+    last += f", of {n_last} of them" if values and (n_last := len(list(values.values())[-1])) < len(runs) else ""
     is_open = _is_open(runs)
     title = f"{name}: {last}{', still learning' if is_open else ''}"
     return Series(runs[0].model, colour, points, title, band=band, open_end=is_open)
