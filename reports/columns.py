@@ -29,7 +29,7 @@ from results.runs.spreads import Spread
 from results.runs.standings import ALONE, NOT_ABOVE, STILL_LEARNING, BaselineTest, RankInterval
 from results.statistics.architecture import AS_GIVEN, NEEDS_SEEDS, OVER_IMAGES
 
-PLACE, INTERVAL, PUBLISHED = "place", "interval", "published"
+RANK, INTERVAL, PUBLISHED = "rank", "interval", "published"
 NOISY = "latency_noisy"
 _MARKED_AS_NOISY = ("latency_median", "latency_throughput")
 _NOISE = "noisy: timings of the same work spread or drift, or other processes kept the machine busy"
@@ -40,7 +40,7 @@ class Cell:
     """One number of a table: the text to show and the value to sort by, or a dash and why.
 
     `deviation` is the standard deviation over seeds, `spread` its text, `interval` what bounds the value. `reason`
-    explains the text where it is pointed at, `note` below the table. `ranks` are the best and the worst of a place.
+    explains the text where it is pointed at, `note` below the table. `ranks` are the best and the worst rank.
     `by_metric` has what stands here where the table is sorted by another metric. `other_machine`: not to be compared
     with its column.
     """
@@ -89,11 +89,11 @@ class Column:
 
 
 def leaderboard_columns(metric: str, rows: Sequence[Row], published: Column | None = None) -> list[Column]:
-    """The columns of leaderboards: place, the metric that ranks, printed scores, the other scores, and costs."""
+    """The columns of leaderboards: rank, the metric that ranks, printed scores, the other scores, and costs."""
     stored = metric_order({name for row in rows for name in row.scores} - {metric})
     others = sorted(stored, key=lambda name: metric_info(name).secondary)
     measured = {name for row in rows for name in row.costs}
-    columns = [place_column(), score_column(metric), interval_column()]
+    columns = [rank_column(), score_column(metric), interval_column()]
     if published is not None:
         columns.append(published)
     columns += [score_column(name) for name in others]
@@ -105,23 +105,23 @@ def default_columns(metric: str) -> list[str]:
     """The names of the columns that exports to Markdown have without `--metrics`, in their order."""
     metrics = [name for name in metric_order(metric_names()) if not metric_info(name).secondary]
     costs = [cost.label for cost in exported_costs()]
-    return list(dict.fromkeys((metric, interval_column().name, place_column().name, *metrics, *costs)))
+    return list(dict.fromkeys((metric, interval_column().name, rank_column().name, *metrics, *costs)))
 
 
 def paper_columns(metric: str) -> list[str]:
-    """The same of a paper's table: numbers have their deviation in place of an interval, and the place is last."""
-    last = place_column().name
+    """The same of a paper's table: numbers have their deviation instead of an interval, and the rank is last."""
+    last = rank_column().name
     return [*(name for name in default_columns(metric) if name not in {last, interval_column().name}), last]
 
 
-def place_column() -> Column:
+def rank_column() -> Column:
     return Column(
         "Rank",
-        place_cell,
+        row_rank_cell,
         "the ranks that the differences between rows allow; see Method",
         "Rank",
         descending=False,
-        key=PLACE,
+        key=RANK,
         more=False,
         priority=0,
     )
@@ -267,8 +267,8 @@ def interval_cell(row: Row, group: Group) -> Cell:
     return noted(text, f"one seed: the 95 % interval is of {OVER_IMAGES}")
 
 
-def place_cell(row: Row, group: Group) -> Cell:
-    """The row's place on the group's metric, and those on the others for tables that are sorted by these."""
+def row_rank_cell(row: Row, group: Group) -> Cell:
+    """The row's rank on the group's metric, and those on the others for tables that are sorted by these."""
     rank, alone = row.ranks.get(group.metric), len(group.rows) < 2
     if not alone:
         return replace(rank_cell(rank), by_metric={metric: rank_cell(other) for metric, other in row.ranks.items()})
@@ -276,7 +276,7 @@ def place_cell(row: Row, group: Group) -> Cell:
 
 
 def rank_cell(rank: RankInterval | None) -> Cell:
-    """A place as "1–3"; where there is none, why in a few words, with a note."""
+    """Ranks as "1–3"; where there are none, why in a few words, with a note."""
     if rank is None:
         return Cell("")
     if rank.is_baseline:

@@ -17,7 +17,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import MaxNLocator
 
-from reports.columns import is_of_other_machine, place_cell
+from reports.columns import is_of_other_machine, row_rank_cell
 from reports.figures.labels import Label, place_labels
 from reports.figures.style import (
     BETTER,
@@ -143,7 +143,7 @@ def _draw_leaderboard(figures: Figures, group: Group, names: Mapping[tuple[str, 
 
 
 def _rank_text(row: Row, group: Group) -> str:
-    return place_cell(row, group).text if group.is_ranked(row) else ""
+    return row_rank_cell(row, group).text if group.is_ranked(row) else ""
 
 
 def _draw_trade_off(

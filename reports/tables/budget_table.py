@@ -5,7 +5,7 @@ from dataclasses import replace
 from itertools import permutations
 from statistics import fmean
 
-from reports.columns import PLACE, Cell, Column, noted, rank_cell, score_cell
+from reports.columns import RANK, Cell, Column, noted, rank_cell, score_cell
 from reports.numbers import DASH, listed, percent
 from reports.tables.leaderboards import Titled
 from reports.tables.table import Table, line_of
@@ -79,7 +79,7 @@ def _columns(
     count = updates(group)
     return (
         Column(f"After {count}", score, f"{group.metric} after {count} updates, times 100", count),
-        Column(f"Rank after {count}", rank, f"ranks after {count} updates", "Rank", descending=False, key=PLACE),
+        Column(f"Rank after {count}", rank, f"ranks after {count} updates", "Rank", descending=False, key=RANK),
     )
 
 

@@ -8,7 +8,7 @@ from functools import partial
 from reports import numbers
 from reports.columns import (
     INTERVAL,
-    PLACE,
+    RANK,
     Column,
     domain_column,
     held_out_column,
@@ -56,7 +56,7 @@ def leaderboards(
     for index, column in enumerate(columns):
         if column.key == metric or any(table.shows(index) for table in tables):
             with_numbers.append(index)
-        elif column.key not in (PLACE, INTERVAL):
+        elif column.key not in (RANK, INTERVAL):
             lines = [line for table in tables for line in (table.lines or table.references)]
             reasons = Counter(line.cells[index].reason or "not measured" for line in lines)
             absent.setdefault(reasons.most_common(1)[0][0], []).append(column.name)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from reports.columns import PLACE, Cell, Column
+from reports.columns import RANK, Cell, Column
 from reports.numbers import DASH
 from reports.tables.facts import Badge, contamination, learning_label
 from reports.tables.fields import ROLES
@@ -107,7 +107,7 @@ class Table:
 
     def is_top(self, line: Line) -> bool:
         """Whether no other row is significantly better."""
-        index = self.index(PLACE)
+        index = self.index(RANK)
         ranks = None if index is None else line.cells[index].ranks
         return ranks is not None and ranks[0] == 1
 

@@ -6,7 +6,7 @@ import csv
 import io
 from collections.abc import Mapping, Sequence
 
-from reports.columns import INTERVAL, PLACE, Cell, Column
+from reports.columns import INTERVAL, RANK, Cell, Column
 from reports.model_names import display_name
 from reports.tables.contents import Contents
 from reports.tables.selection import NumberedTable, leaderboards_with, with_tables
@@ -71,7 +71,7 @@ def _cell_values(column: Column, cell: Cell) -> dict[str, Value]:
     """What a cell is in CSV, by name: a place two ranks, a score also its deviation and interval."""
     if column.key == INTERVAL:
         return {}
-    if column.key == PLACE:
+    if column.key == RANK:
         low, high = cell.ranks or (None, None)
         return {"rank_low": low, "rank_high": high, "unranked_because": None if cell.ranks else cell.text or None}
     if not column.is_score:

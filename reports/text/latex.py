@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from reports.columns import PLACE, Cell, Column, is_noise, is_of_other_machine, paper_columns
+from reports.columns import RANK, Cell, Column, is_noise, is_of_other_machine, paper_columns
 from reports.model_names import display_name
 from reports.numbers import DASH, listed
 from reports.tables.boards import separated_by
@@ -119,7 +119,7 @@ class _Column:
 
 def _column(index: int, column: Column, rows: Sequence[_PaperRow]) -> _Column:
     cells = [entry.line.cells[index] for entry in rows]
-    if column.key == PLACE:
+    if column.key == RANK:
         texts = [
             escape_latex(cell.text if cell.ranks else "" if entry.row.role == "reference" else DASH)
             for entry, cell in zip(rows, cells, strict=True)
@@ -182,7 +182,7 @@ def _shared_notes(rows: Sequence[_PaperRow], columns: Sequence[Column]) -> set[s
     notes = [
         {
             *entry.notes,
-            *(cell.note for column, cell in zip(columns, entry.line.cells, strict=True) if column.key != PLACE),
+            *(cell.note for column, cell in zip(columns, entry.line.cells, strict=True) if column.key != RANK),
         }
         for entry in models
     ]
@@ -208,7 +208,7 @@ def _caption(
     ranked = sum(entry.is_ranked for entry in models)
     if any(column.has_best for column in columns):
         sentences.append(f"Bold: the best of the {ranked} ranked models; underlined: the second.")
-    if any(column.key == PLACE for column in table.columns):
+    if any(column.key == RANK for column in table.columns):
         sentences.append(f"Rank: the ranks that the differences in {group.metric} allow.")
     without: dict[str, list[str]] = {}
     for entry in models:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from reports.columns import INTERVAL, PLACE
+from reports.columns import INTERVAL, RANK
 from reports.numbers import DASH, duration
 from reports.tables.facts import TRAINING_LABELS
 from reports.tables.leaderboards import leaderboards
@@ -32,7 +32,7 @@ _FEWEST_ROWS = 3
 _FAILURES = 3
 _COMMAND_LINES = 3
 _COSTS = ("gmac_beam_mean_length", "gmac_beam", "train_seconds")
-_HEADINGS = {PLACE: "rank", INTERVAL: "95 %", "train_seconds": "training"}
+_HEADINGS = {RANK: "rank", INTERVAL: "95 %", "train_seconds": "training"}
 _GAP = 2
 
 
@@ -222,7 +222,7 @@ def _levels(table: Table, metric: str) -> str:
 
 def _best_rows(table: Table, lines: Sequence[Line], metric: str, width: int) -> RichTable:
     """Rank, model, score, interval and costs: as many columns as there is room for."""
-    columns = [index for index in (table.index(PLACE),) if index is not None and table.shows(index)]
+    columns = [index for index in (table.index(RANK),) if index is not None and table.shows(index)]
     name_width = min(max(len(_name(line)) for line in lines), max(width - _BESIDE_NAME, _FEWEST_LETTERS))
     room = width - name_width - sum(_width(table, lines, index) for index in columns)
     numbers = []
@@ -264,7 +264,7 @@ def _heading(table: Table, index: int) -> str:
 def _shown(table: Table, line: Line, index: int) -> Text:
     cell, key = line.cells[index], table.columns[index].key
     text = cell.text
-    if key == PLACE and cell.note:
+    if key == RANK and cell.note:
         text = "-"
     elif key in _COSTS[:2]:
         text = text.removesuffix("MAC")

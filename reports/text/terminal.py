@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from reports.columns import PLACE
+from reports.columns import RANK
 from reports.numbers import DASH, percent
 from reports.tables.boards import separated_by
 from reports.tables.budget_table import budget_table
@@ -224,7 +224,7 @@ def _name(line: Line, table: Table, common_seeds: int) -> Text:
 def _number(line: Line, index: int, table: Table, main: str) -> Text:
     """A cell, with the deviation over seeds in the `main` column; a dash where a note says why there is no place."""
     cell, key = line.cells[index], table.columns[index].key
-    shown = DASH if key == PLACE and cell.note else cell.text.removesuffix("MAC")
+    shown = DASH if key == RANK and cell.note else cell.text.removesuffix("MAC")
     text = Text(shown.replace("\u202f", " "), style="bold" if key == main else "")
     if key == main and cell.spread:
         text.append(f" ±{cell.spread}", style="not bold dim")

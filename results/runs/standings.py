@@ -35,7 +35,7 @@ _UNFINISHED: Final[dict[str, str]] = {
     "at chance": AT_CHANCE,
     "unknown": TOO_SHORT,
 }
-ALONE: Final = "no other row has a place to compare it with"
+ALONE: Final = "no other row can be compared with it"
 OTHER_IMAGES: Final = "scored on other images than the other rows"
 NO_SHARED_SEEDS: Final = "other seeds: most rows do not share two seeds (bench run --first-seed, --seeds)"
 OTHER_MACHINE: Final = "made elsewhere than most rows, and left out (--same-machine)"

@@ -74,7 +74,7 @@ def test_a_row_without_a_place_says_why_and_what_to_type() -> None:
     reasons = (NEEDS_SEEDS, STILL_LEARNING, OTHER_IMAGES, ALONE)
     rows = [standing(name, RankInterval(reason=why)) for name, why in zip("abcd", reasons, strict=True)]
     [board] = boards(contents(group(*rows)))
-    cells = [cell(board, line, "place") for line in board.table.lines]
+    cells = [cell(board, line, "rank") for line in board.table.lines]
     assert [each.text for each in cells] == ["needs seeds", "still learning", OTHER_IMAGES, ""]
     assert [each.value for each in cells] == [None] * 4
     assert ["--seeds 3" in cells[0].note, "--rank-unconverged" in cells[1].note] == [True, True]
@@ -99,11 +99,11 @@ def test_a_row_alone_in_its_group_may_be_below_a_floor() -> None:
         BaselineTest("x", Estimate(1, p=0)),
     )
     [board] = boards(contents(group(standing("a", RankInterval(baselines=tests)))))
-    place = cell(board, board.table.lines[0], "place")
+    place = cell(board, board.table.lines[0], "rank")
     assert (place.text, place.value) == ("not above a baseline", None)
     assert all(part in place.note for part in ("better than majority (p = 0.4)", "worse than retrieval (p = 0.0012)"))
     [board] = boards(contents(group(standing("blind", RankInterval(is_baseline=True)))))
-    assert board.table.index("place") is None, "a baseline alone needs no column"
+    assert board.table.index("rank") is None, "a baseline alone needs no column"
 
 
 def test_levels_that_were_not_measured_are_named() -> None:
