@@ -58,7 +58,7 @@ def test_two_files_have_places_over_images_and_no_costs(folder: Path) -> None:
     files = ",".join(f"captions:{folder / name}" for name in ("good.json", "bad.json"))
     bench_ok("plan", "--data", folder / "refs.json", "--workspace", folder / "ws", "--models", f"{files},human")
     run(folder, f"{files},human")
-    assert "architectures needs seeds" in " ".join(tables_of(folder / "ws").split())
+    assert "architectures needs several seeds" in " ".join(tables_of(folder / "ws").split())
     [group] = groups_in(folder / "ws")
     assert [(row.model, row.ranks["CIDEr-D"].best, row.seeds) for row in group.rows] == [
         ("good", 1, (0,)),
