@@ -46,7 +46,7 @@ Texts = tuple[dict[int, Sequence[str]], dict[int, str]]
 class Comparison:
     """The same work by a peer and by this project; what they give must be equal where `tolerance` is given."""
 
-    what: str
+    title: str
     peer: Callable[[], Any]
     ours: Callable[[], Any]
     tolerance: float | None = None
@@ -133,8 +133,8 @@ def aac_metrics(images: int) -> Iterator[Comparison]:
         return {metric: float(value) for metric, value in scores.items()}
 
     # Its scores are 32-bit numbers.
-    what = f"BLEU, ROUGE-L and CIDEr-D of {images} tokenised images"
-    yield Comparison(what, score, lambda: score_tokens_here(wanted, given), tolerance=1e-4)
+    title = f"BLEU, ROUGE-L and CIDEr-D of {images} tokenised images"
+    yield Comparison(title, score, lambda: score_tokens_here(wanted, given), tolerance=1e-4)
 
 
 def tokenised(texts: Texts) -> tuple[dict[int, list[str]], dict[int, str]]:
@@ -214,9 +214,9 @@ def torchvision(_: int) -> Iterator[Comparison]:
             for path in paths:
                 preprocess(load_image(path))
 
-        what = f"{PICTURES} pictures of {PICTURE[0]} x {PICTURE[1]} to {SIZE} x {SIZE}"
-        yield Comparison(f"{what}, 8 bits", decode, lambda: decode_here(preprocessing.eight_bits))
-        yield Comparison(f"{what}, floats", decode, lambda: decode_here(preprocessing))
+        pictures = f"{PICTURES} pictures of {PICTURE[0]} x {PICTURE[1]} to {SIZE} x {SIZE}"
+        yield Comparison(f"{pictures}, 8 bits", decode, lambda: decode_here(preprocessing.eight_bits))
+        yield Comparison(f"{pictures}, floats", decode, lambda: decode_here(preprocessing))
 
 
 @dataclass(frozen=True)
@@ -255,7 +255,7 @@ def measure(comparison: Comparison, rounds: int) -> tuple[float, float]:
             theirs, ours = results
             for metric, score in theirs.items():
                 if abs(score - ours[metric]) > comparison.tolerance:
-                    raise SystemExit(f"{comparison.what}: {metric} is {score} there and {ours[metric]} here")
+                    raise SystemExit(f"{comparison.title}: {metric} is {score} there and {ours[metric]} here")
     return min(seconds[0]), min(seconds[1])
 
 
@@ -281,7 +281,7 @@ def main() -> None:
         for comparison in peer.compare(options.images):
             theirs, ours = measure(comparison, options.rounds)
             print(
-                f"{name}: {comparison.what}: {theirs:.2f} s, here {ours:.2f} s: {theirs / ours:.1f} times faster",
+                f"{name}: {comparison.title}: {theirs:.2f} s, here {ours:.2f} s: {theirs / ours:.1f} times faster",
                 flush=True,
             )
 

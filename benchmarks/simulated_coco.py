@@ -303,9 +303,9 @@ def measure(folder: Path, steps: list[str]) -> None:
         done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
         seconds, after = time.monotonic() - started, resource.getrusage(resource.RUSAGE_CHILDREN)
         used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-        told = dict(line.split() for line in done.stdout.splitlines() if line.startswith(("inner ", "memory ")))
-        used = float(told.get("inner", used))
-        print(f"{step:<16}{seconds:9.1f}{used:9.2f}{float(told['memory']):11.2f}", flush=True)
+        outputs = dict(line.split() for line in done.stdout.splitlines() if line.startswith(("inner ", "memory ")))
+        used = float(outputs.get("inner", used))
+        print(f"{step:<16}{seconds:9.1f}{used:9.2f}{float(outputs['memory']):11.2f}", flush=True)
 
 
 def run_step(folder: Path, step: str) -> None:
@@ -323,13 +323,13 @@ def main() -> None:
     parser.add_argument("steps", nargs="*", help=f"of {', '.join(STEPS)}")
     parser.add_argument("--images", type=int, default=IMAGES)
     parser.add_argument("--regions", type=int, default=2_000)
-    words = parser.parse_args()
-    if words.command == "make":
-        make(words.folder, words.images, words.regions)
-    elif words.command == "measure":
-        measure(words.folder, words.steps or list(STEPS))
+    options = parser.parse_args()
+    if options.command == "make":
+        make(options.folder, options.images, options.regions)
+    elif options.command == "measure":
+        measure(options.folder, options.steps or list(STEPS))
     else:
-        run_step(words.folder, words.steps[0])
+        run_step(options.folder, options.steps[0])
 
 
 if __name__ == "__main__":

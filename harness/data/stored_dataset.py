@@ -40,7 +40,7 @@ def load_dataset(path: Path, annotations: Path) -> Dataset | None:
             if meta["read_from"] != _read_from(annotations):
                 return None
             dataset = _from_arrays(meta, arrays)
-            if any(os.path.lexists(dataset.root / file) for file in dataset.absent_files):
+            if any(os.path.lexists(f"{dataset.root}/{file}") for file in dataset.absent_files):
                 return None
             if not np.array_equal(_file_states(dataset), arrays["file_states"]):
                 return None

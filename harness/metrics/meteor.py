@@ -489,11 +489,11 @@ class MeteorSession:
         java = self._find_java()
         fields = {text: sanitise_meteor_field(text) for text in chain(*references.values(), candidates.values())}
         normal = self._normalizer.normalise(fields.values(), java)
-        asked = {image_id: [normal[fields[text]] for text in references[image_id]] for image_id in candidates}
+        normalised = {image_id: [normal[fields[text]] for text in references[image_id]] for image_id in candidates}
         captions = {image_id: normal[fields[text]] for image_id, text in candidates.items()}
-        process = self._start(java, set(chain.from_iterable(asked.values())), captions.values())
+        process = self._start(java, set(chain.from_iterable(normalised.values())), captions.values())
         try:
-            return process.statistics(asked, captions)
+            return process.statistics(normalised, captions)
         except JavaError:
             self._process = None
             raise

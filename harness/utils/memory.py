@@ -8,8 +8,8 @@ from harness.utils.files import first_match
 
 def free_host_memory(root: Path = Path("/")) -> int | None:
     """Bytes that Linux and its control groups leave a process; None elsewhere."""
-    found = first_number(root / "proc/meminfo", r"^MemAvailable:\s+(\d+) kB$")
-    return None if found is None else min(found * 1024, *_left_by_groups(root))
+    kilobytes = first_number(root / "proc/meminfo", r"^MemAvailable:\s+(\d+) kB$")
+    return None if kilobytes is None else min(kilobytes * 1024, *_left_by_groups(root))
 
 
 def _left_by_groups(root: Path) -> Iterator[int]:
@@ -40,5 +40,5 @@ def _left_by_groups(root: Path) -> Iterator[int]:
 
 def first_number(file: Path, pattern: str) -> int | None:
     """The number that the pattern's group matches first; None where the file cannot be read, or has none."""
-    found = first_match(file, pattern)
-    return None if found is None else int(found)
+    number = first_match(file, pattern)
+    return None if number is None else int(number)

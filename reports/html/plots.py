@@ -357,5 +357,5 @@ def _leader(spot: tuple[float, float], box: Box) -> str:
     length = math.hypot(x - spot[0], y - spot[1])
     if length <= _NEAR:
         return ""
-    start = [from_ + 6 * (to - from_) / length for from_, to in zip(spot, (x, y), strict=True)]
+    start = [origin + 6 * (target - origin) / length for origin, target in zip(spot, (x, y), strict=True)]
     return f"M{start[0]:.1f} {start[1]:.1f}L{x:.1f} {y:.1f}"

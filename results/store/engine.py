@@ -150,7 +150,10 @@ def open_engine(url: URL, *, read_only: bool, foreign_keys: bool = True) -> Engi
         # Where the file's folder cannot be written either, no log can appear beside it.
         path = file.absolute()
         frozen = not os.access(path.parent, os.W_OK) and not path.with_name(f"{path.name}-wal").exists()
-        url = url.set(database=f"{path.as_uri()}?mode=ro{'&immutable=1' * frozen}", query={"uri": "true"})
+        database = f"{path.as_uri()}?mode=ro"
+        if frozen:
+            database += "&immutable=1"
+        url = url.set(database=database, query={"uri": "true"})
     try:
         engine = create_engine(url, **options)
     except (exc.NoSuchModuleError, ModuleNotFoundError) as error:

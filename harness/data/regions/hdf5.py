@@ -100,14 +100,14 @@ def load(file: Any, name: str, kind: Any = np.floating) -> Numbers:
             raise BadRegions(f"has features but no {name}")
         key = name.encode()
         is_in_file = file.id.links.get_info(key).type == h5py.h5l.TYPE_HARD
-        found = h5py.h5o.open(file.id, key) if is_in_file else None
-        if not isinstance(found, h5py.h5d.DatasetID) or _is_stored_elsewhere(found):
+        dataset = h5py.h5o.open(file.id, key) if is_in_file else None
+        if not isinstance(dataset, h5py.h5d.DatasetID) or _is_stored_elsewhere(dataset):
             raise BadRegions(f"{name} is not a plain dataset of the file")
-        dtype, shape = found.dtype, found.shape
+        dtype, shape = dataset.dtype, dataset.shape
         if not np.issubdtype(dtype, kind) or math.prod(shape) * dtype.itemsize > MAX_BYTES:
             raise BadRegions(f"{name} holds {dtype} of shape {shape}")
         array: Numbers = np.empty(shape, dtype)
-        found.read(h5py.h5s.ALL, h5py.h5s.ALL, array)
+        dataset.read(h5py.h5s.ALL, h5py.h5s.ALL, array)
     except (OSError, RuntimeError, LookupError, TypeError, ValueError) as error:
         raise BadRegions(f"{name} cannot be read: {first_line(error)}") from error
     return array

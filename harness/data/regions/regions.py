@@ -157,7 +157,7 @@ def _sound_features(features: Numbers, channels: int | None) -> Numbers:
         raise BadRegions("has 0 regions")
     if features.shape[1] != channels:
         raise BadRegions(f"has {features.shape[1]} channels instead of {channels}")
-    if not np.abs(features).max() < _BEYOND_HALF:  # of NaN neither is true
+    if not np.abs(features).max(initial=0) < _BEYOND_HALF:  # of NaN neither is true
         rows = np.flatnonzero(~(np.abs(features) < _BEYOND_HALF).all(axis=1))
         what = "values beyond half precision" if np.isfinite(features[rows]).all() else "NaN or infinite values"
         raise BadRegions(f"has {what} in {len(rows)} of {len(features)} regions")
