@@ -211,15 +211,17 @@ def open_context(
     check: Check = lambda _: None,
     spread: Spread | None = None,
     make: bool = True,
+    opened: tuple[Dataset, Backbone] | None = None,
 ) -> RunContext:
     """Open the data, check every image, extract or re-use the features and build the vocabulary.
 
     `make` says whether features that are missing are made; without them a context is good to plan with alone.
+    `opened` are the data and the backbone where the caller has opened them by `open_inputs`.
     BenchError for unreadable data, an empty split, a wrong backbone, and what `check` and `prepare_features` refuse.
     """
     preset, config = conditions.preset, conditions.located_features()
     device, described = torch.device(conditions.execution.device), conditions.data
-    dataset, backbone = open_inputs(conditions, workspace, reporter)
+    dataset, backbone = opened or open_inputs(conditions, workspace, reporter)
     for note in dataset.notes:
         reporter.note(note, style="yellow")
     check(dataset)

@@ -111,11 +111,11 @@ def _look(benchmark: Benchmark, resolved: Resolved, reporter: Reporter) -> Previ
         drawn = f"{size.train + size.val + size.test:,} pictures drawn, and their features"
         why = "the embedded data are not drawn in this workspace"
         return Preview(name, size.train, round(size.train * size.captions), why, (drawn,))
-    dataset, backbone = open_inputs(conditions, workspace)
+    dataset, backbone = open_inputs(conditions, workspace, reporter)
     sees = looking(conditions.data.sees, dataset)
     missing = missing_features(dataset, benchmark.features, backbone, sees=sees, cache_dir=workspace.cache)
     check = partial(check_rows, benchmark, resolved.models, reporter)
-    context = open_context(conditions, workspace, reporter, check=check, make=False)
+    context = open_context(conditions, workspace, reporter, check=check, make=False, opened=(dataset, backbone))
     planned = Preview(dataset.name, *context.counts(), first=missing)
     if missing and regions is not None:
         return replace(planned, unknown="the regions, which identify them, are not in the cache")
