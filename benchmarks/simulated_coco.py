@@ -29,6 +29,7 @@ IMAGES, CAPTIONS, WORDS = 123_287, 5, 9_312
 SPLITS = {"test": 5_000, "val": 5_000, "restval": 30_504}  # the others are train
 REGIONS, CHANNELS = 36, 2_048
 PICTURE = (640, 480)
+LETTERS = str.maketrans("0123456789abcdef", "ghijklmnopabcdef")  # words of digits would be tokenised slowly
 LINKS = 10_000  # pictures that share one file: file systems limit links to a file
 ANNOTATIONS, HDF5, TSV, NPZ = "dataset_coco.json", "regions.hdf5", "regions.tsv", "cocobu_att"
 
@@ -59,7 +60,7 @@ def draw_entries(generator: np.random.Generator, images: int) -> Iterator[dict[s
             from_theme = generator.random(length) < 0.5
             numbers = np.searchsorted(chances, generator.random(length))
             numbers[from_theme] = theme[generator.integers(0, 14, from_theme.sum())]
-            tokens = [f"w{word:x}" for word in numbers]
+            tokens = [f"w{word:x}".translate(LETTERS) for word in numbers]
             sentence_id = number * CAPTIONS + caption
             raw = " ".join(tokens).capitalize() + "."
             sentences.append({"tokens": tokens, "raw": raw, "imgid": number, "sentid": sentence_id})

@@ -91,7 +91,7 @@ def consensus_scores(references: Mapping[int, Sequence[str]]) -> Array:
 
     Document frequencies are those of the references; a caption's own image is included. Exact without comparing pairs
     of captions: what a reference adds to a candidate's score depends only on their shared n-grams and on the
-    candidate's length, so references are summed once by n-gram for each length. A candidate with an n-gram k times
+    candidate's length, so references are summed once by n-gram and length. A candidate with an n-gram k times
     shares min(k, r) of it with a reference that has it r times: 1 if k and r are at least 1, another 1 if both are at
     least 2, and so on; each of these sums is one layer.
     """
@@ -99,26 +99,22 @@ def consensus_scores(references: Mapping[int, Sequence[str]]) -> Array:
     frequencies = corpus.frequencies()
     captions = sum(map(len, references.values()))
     entries = np.concatenate(list(_entries(corpus, frequencies)) or [np.zeros(0, _ENTRY)])
-    lengths = entries["length"]
-    entries = entries[np.argsort(lengths.astype(np.min_scalar_type(lengths.max(initial=0))), kind="stable")]
+    lengths = np.unique(entries["length"])
+    penalty = np.exp(-((lengths[:, None] - lengths[None, :]).astype(np.float64) ** 2) / (2 * SIGMA**2))
     scores = np.zeros(captions)
     for layer in range(1, int(entries["count"].max(initial=0)) + 1):
         shared = entries[entries["count"] >= layer]
-        of_length, given, norm = (np.ascontiguousarray(shared[name]) for name in ("length", "given", "norm"))
-        caption, gram = (np.ascontiguousarray(shared[name]) for name in ("caption", "gram"))
-        # Most n-grams are of one caption: they are not summed, and get number 0.
-        is_common = np.bincount(gram, minlength=len(frequencies.keys)) > 1
-        gram = np.where(is_common, np.cumsum(is_common), 0)[gram]
-        common = gram > 0
-        common_gram, common_given = gram[common], given[common]
-        lengths, starts = np.unique(of_length, return_index=True)
-        common_of_length = np.add.reduceat(common, starts, dtype=np.int64)
-        for length, start, stop in zip(lengths, starts, [*starts[1:], len(shared)], strict=True):
-            near = np.exp(-((lengths - length).astype(np.float64) ** 2) / (2 * SIGMA**2))
-            sums = np.bincount(common_gram, common_given * np.repeat(near, common_of_length), int(is_common.sum()) + 1)
-            mine = slice(start, stop)
-            sums_of_mine = np.where(common[mine], sums[gram[mine]], given[mine])
-            scores += np.bincount(caption[mine], sums_of_mine / norm[mine], captions)
+        # Most n-grams are of one caption, which is as long as itself: nothing is summed.
+        is_common = np.bincount(shared["gram"], minlength=len(frequencies.keys)) > 1
+        common_number = np.cumsum(is_common) - 1
+        common = is_common[shared["gram"]]
+        row = common_number[shared["gram"][common]]
+        cell = row * len(lengths) + np.searchsorted(lengths, shared["length"][common])
+        size = int(is_common.sum()) * len(lengths)
+        by_length = np.bincount(cell, shared["given"][common], size).reshape(-1, len(lengths))
+        contribution = shared["given"].copy()
+        contribution[common] = (by_length @ penalty).ravel()[cell]
+        scores += np.bincount(shared["caption"], contribution / shared["norm"], captions)
     return scores * (SCALE / MAX_ORDER / max(len(references), 1))
 
 
@@ -127,14 +123,15 @@ def _entries(corpus: Corpus, frequencies: DocumentFrequencies) -> Iterator[NDArr
     before = 0
     for block in corpus:
         counts = block.counts
-        idf = frequencies.idf(counts.keys)[counts.gram]
+        number = np.searchsorted(frequencies.keys, counts.keys)
+        idf = (np.log(float(frequencies.images)) - np.log(frequencies.counts[number]))[counts.gram]
         weight = counts.count * idf
         with_candidates = block.first[counts.image] + counts.slot
         cell = with_candidates * MAX_ORDER + counts.orders[counts.gram]
         norm = np.sqrt(np.bincount(cell, weight * weight))[cell]
         kept = norm > 0
         entries = np.zeros(int(kept.sum()), _ENTRY)
-        entries["gram"] = np.searchsorted(frequencies.keys, counts.keys)[counts.gram][kept]
+        entries["gram"] = number[counts.gram][kept]
         entries["caption"] = (with_candidates - counts.image - 1)[kept] + before
         entries["length"] = np.maximum(block.lengths - 1, 0)[with_candidates[kept]]
         entries["count"] = counts.count[kept]
