@@ -2,9 +2,11 @@
 
 import os
 import platform
+import re
 import shlex
+import sys
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -27,8 +29,22 @@ from results.text import printable
 EXAMPLES = """
 bench doctor
 bench doctor --workspace /scratch/bench
+bench doctor --report
 bench doctor --gpu --out gpu.json
 """
+_REPORTED = (
+    "captionbench",
+    "commit",
+    "python",
+    "os",
+    "kernel",
+    "machine",
+    "cpu",
+    "cores",
+    "usable_cores",
+    "ram_gib",
+)
+_PATH = re.compile(r"(?:[A-Za-z]:|~)?(?:[/\\][^\s/\\:;,]+)+")
 _LOW_DISK_GIB = 2.0
 _PROBE = "A dog, running (fast)."
 _PROBE_TIMEOUT_S = 60.0
@@ -50,6 +66,9 @@ class Check:
 def doctor(
     context: typer.Context,
     workspace: WorkspaceOption = DEFAULT,
+    report: Annotated[
+        bool, typer.Option("--report", help="Instead: text for a bug report, without paths or names of the machine.")
+    ] = False,
     gpu: Annotated[
         bool, typer.Option("--gpu", help="Also check that a GPU computes what the processor does, and how fast.")
     ] = False,
@@ -62,12 +81,18 @@ def doctor(
     --gpu takes some minutes; with --device cpu it tries the check itself at toy sizes. Exit code 0: everything that a
     run needs works; 1: something does not.
     """
+    if report:
+        refuse_typed(context, ("workspace", "gpu"), "not used by --report", "leave it or --report out")
     if not gpu:
         refuse_typed(context, ("device", "out", "force"), "for --gpu alone", "add --gpu, or leave it out")
     check_out(out, force=force)
     place = Workspace(workspace)
     with doing("Checking this machine"):
         checks = _checks(place)
+        environment = _environment() if report else {}
+    if report:
+        echo(_format_report(checks, environment))
+        return
     table = Table(title="bench doctor", title_justify="left")
     table.add_column("Part", no_wrap=True)
     table.add_column("State", no_wrap=True)
@@ -88,6 +113,7 @@ def doctor(
 def _checks(place: Workspace) -> list[Check]:
     return [
         Check("Python", "works", f"{platform.python_version()} ({platform.system()} {platform.machine()})"),
+        *_system(),
         _code(),
         *_torch(),
         Check("CPU cores", "works", f"{usable_cores()} usable of {os.cpu_count()}"),
@@ -95,6 +121,39 @@ def _checks(place: Workspace) -> list[Check]:
         *_java(),
         _spice(),
     ]
+
+
+def _system() -> list[Check]:
+    """What needs Linux, on another system."""
+    if sys.platform == "linux":
+        return []
+    lacking = "peak memory and the load of other processes are not measured; worker processes may outlive a killed run"
+    return [Check("System", "note", f"{platform.system()}: {lacking}")]
+
+
+def _environment() -> dict[str, Any]:
+    """Versions and hardware; empty where torch cannot be imported."""
+    try:
+        from harness.measure.environment import describe_environment
+    except (ImportError, OSError):
+        return {}
+    import torch
+
+    return describe_environment("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def _format_report(checks: Sequence[Check], environment: Mapping[str, Any]) -> str:
+    """Markdown for a bug report: what does not work, versions and hardware."""
+    lines = [
+        f"- {check.part}: {check.state}" + ("" if check.state == "works" else f", {_PATH.sub('<path>', check.found)}")
+        for check in checks
+    ]
+    lines += [f"- {name}: {environment[name]}" for name in _REPORTED if environment.get(name) is not None]
+    for name in ("device", "packages"):
+        known = {part: value for part, value in environment.get(name, {}).items() if value is not None}
+        if known:
+            lines.append(f"- {name}: {', '.join(f'{part} {value}' for part, value in known.items())}")
+    return printable("\n".join(["### bench doctor --report", "", *lines]))
 
 
 def _check_gpu(device: str, out: Path | None) -> bool:

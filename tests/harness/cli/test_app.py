@@ -1,6 +1,7 @@
 """The root of the command line: what it imports, shows and completes, and its errors, also of words typed by habit."""
 
 import json
+import platform
 import re
 import subprocess
 import sys
@@ -186,6 +187,17 @@ def test_all_that_is_needed_works(tmp_path):
     assert max(map(cell_len, [line for line in result.output.splitlines() if not line.startswith("Next:")])) <= 80
     assert f"Next: bench run --models all --workspace {tmp_path / 'new'}" in result.output
     assert not (tmp_path / "new").exists()
+
+
+def test_a_bug_report_names_versions_and_no_path_of_the_machine(tmp_path, monkeypatch):
+    monkeypatch.setenv("BENCH_JAVA", str(tmp_path / "no-such-java"))
+    monkeypatch.chdir(tmp_path)
+    lines = bench_ok("doctor", "--report").stdout.splitlines()
+    assert "- Java: fails" in [line.partition(",")[0] for line in lines]
+    assert f"- python: {platform.python_version()}" in lines
+    assert any(line.startswith("- packages: torch ") for line in lines)
+    for private in (str(tmp_path), str(Path.home()), platform.node()):
+        assert private not in "\n".join(lines)
 
 
 @pytest.mark.usefixtures("bundled_only")
