@@ -3,7 +3,6 @@
 The folder is replaced as a whole, so that a reader never sees half of a new report, or pages of an old one.
 """
 
-import fcntl
 import glob
 import json
 import os
@@ -13,6 +12,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+try:
+    import fcntl
+except ImportError:  # not a POSIX system: nothing is locked, and abandoned folders stay
+    fcntl = None  # type: ignore[assignment]
 
 from reports.columns import cost_list
 from reports.html.attention import attention_pages, stored_maps
@@ -97,11 +101,11 @@ def replaced(folder: Path) -> Iterator[Path]:
     except OSError as error:
         raise _unwritable(folder, error) from error
     try:
-        with _held(work):  # before there is anything in it: see `_remove_abandoned`
+        with _locked(work):  # before there is anything in it: see `_remove_abandoned`
             new = work / "new"
             new.mkdir()
             yield new
-            with _held(folder.parent):  # other reports end one after another
+            with _locked(folder.parent):  # other reports end one after another
                 own = sorted(_files(new))
                 _keep_foreign(folder, new)
                 lines = ["Written by bench report, which replaces this folder, but files of other names.", *own]
@@ -114,10 +118,16 @@ def replaced(folder: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def _held(folder: Path, how: int = fcntl.LOCK_EX) -> Iterator[None]:
+def _locked(folder: Path, *, wait: bool = True) -> Iterator[None]:
+    """Hold the lock of a folder; without `wait`, OSError where another process holds it."""
+    if fcntl is None:
+        if not wait:
+            raise OSError("this system cannot tell whether another process holds the folder")
+        yield
+        return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(descriptor, how)
+        fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     finally:
         os.close(descriptor)
@@ -233,7 +243,7 @@ def _remove_abandoned(folder: Path) -> None:
     for work in folder.parent.glob(f".{glob.escape(folder.name)}-*"):
         if not (work / "new").is_dir() and not (work / "old").is_dir():
             continue
-        with suppress(OSError), _held(work, fcntl.LOCK_EX | fcntl.LOCK_NB):
+        with suppress(OSError), _locked(work, wait=False):
             if (work / "old").is_dir() and not folder.exists():
                 (work / "old").rename(folder)
             shutil.rmtree(work, ignore_errors=True)
