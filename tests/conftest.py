@@ -50,10 +50,42 @@ def _plugins_of_one_test() -> Iterator[None]:
         yield
 
 
+FAST_FILES = (
+    "tests/zoo/test_laws.py",
+    "tests/zoo/test_registry.py",
+    "tests/results/store/test_store.py",
+    "tests/harness/config/test_preset.py",
+    "tests/harness/metrics/test_ngram_metrics.py",
+    "tests/harness/metrics/test_ptb.py",
+    "tests/harness/data/test_vocabulary.py",
+    "tests/harness/cli/test_hints.py",
+    "tests/harness/cli/test_models.py",
+)
+FAST_ARCHITECTURES = ("cgru", "expansionnet_v2", "image_transformer", "transformer_base", "updown", "aoanet")
+
+
+def _is_fast_lane(config: pytest.Config) -> bool:
+    return config.getoption("markexpr") == "fast"
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """`-m fast` does not import the other files."""
+    if not _is_fast_lane(config) or not collection_path.name.startswith("test_") or collection_path.is_dir():
+        return None
+    return collection_path.relative_to(config.rootpath).as_posix() not in FAST_FILES or None
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """All tests of the fast files are marked."""
+    if item.path.relative_to(item.config.rootpath).as_posix() in FAST_FILES:
+        item.add_marker(pytest.mark.fast)
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """A test that takes `architecture` runs over every registered model that is another one at its tiny size."""
     if "architecture" in metafunc.fixturenames:
-        metafunc.parametrize("architecture", distinct_architectures())
+        fast = _is_fast_lane(metafunc.config)
+        metafunc.parametrize("architecture", FAST_ARCHITECTURES if fast else distinct_architectures())
 
 
 def distinct_architectures() -> list[str]:
