@@ -263,9 +263,9 @@ class Git(VisionLanguage):
         return load_network(GitForCausalLM, folder)
 
     def build(self, vision: dict[str, Any], text: dict[str, Any]) -> PreTrainedModel:
-        from transformers import GitConfig, GitForCausalLM, GitVisionConfig
+        from transformers import GitConfig, GitForCausalLM
 
-        return GitForCausalLM(GitConfig(vision_config=GitVisionConfig(**vision), **text))
+        return GitForCausalLM(GitConfig(vision_config=vision, **text))
 
     def text_config(self) -> Any:
         return self.network.config
