@@ -46,8 +46,10 @@ _ELSEWHERE = {
     **dict.fromkeys(("wandb", "tensorboard", "logger"), "--log tensorboard"),
     **dict.fromkeys(("features", "feature_dir"), "--regions FOLDER, or --backbone NAME"),
     **dict.fromkeys(("prompt", "dtype"), "--hub KEY=VALUE, as prompt=TEXT or dtype=bf16"),
+    "on": "--executor WHERE",
+    "place_unfinished": "--rank-unconverged",
 }
-"""What to type here for options of other programs."""
+"""What to type for options of other programs, and of captionbench 1."""
 _CONTINUE = {"run", "work", "tune", "data"}
 _CHOICE = re.compile(r"'([^']*)' is not one of '(.+)'\.")
 _NO_COMMAND = re.compile(r"No such command '([^']*)'")
