@@ -490,7 +490,7 @@ def _stored_deviations(
     together = stored.interaction_deviation
     sources = [
         f"Seeds deviate by {seed_source}.",
-        f"Seed and image together deviate by {together:.2f} points; this part falls with more images.",
+        f"Seed and image together deviate by {together:.2f} points; more images lower this.",
         f"Images deviate by {image_source}.",
     ]
     if data.remark:

@@ -68,7 +68,7 @@ def test_finished_runs_are_shown_as_re_used(draw_scenes: DrawScenes, tmp_path: P
     assert row(told, "blind")[:2] == row(told, "human")[:2] == ["0", "1"]
     assert "2 finished before and re-used, 0 to do" in told
     assert "first:" not in told
-    assert "time: none to train" in told
+    assert "time: nothing to train" in told
     assert contents(workspace) == left
 
     words[words.index("blind,human")] = "blind,show_tell"
@@ -94,7 +94,7 @@ def test_a_model_has_one_line(columns: int) -> None:
     assert len(line) <= columns
     assert ("…" in line) == (columns == 60)
     assert line.split()[1:] == ["3", "?", "-"]
-    assert "re-used: not known, coco is known by its sizes alone" in printed
+    assert "re-used: unknown, coco is known by its sizes alone" in printed
 
 
 def test_planned_runs_are_stored_and_worked_off(draw_scenes: DrawScenes, tmp_path: Path) -> None:
@@ -319,8 +319,8 @@ def test_numbers_without_sense_are_refused(option: str, value: str) -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ("--seed-deviation 5", "none is asked for"),
-        ("--image-deviation 5", "none is asked for"),
+        ("--seed-deviation 5", "only used by --detect"),
+        ("--image-deviation 5", "only used by --detect"),
         ("--detect 1 --data nowhere --seed-deviation 1 --image-deviation 9", "sizes of this data set are unknown"),
         ("--store --data coco", "--store"),
         ("--store --detect 1.0", "--store: not used by --detect"),
