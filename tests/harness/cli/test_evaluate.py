@@ -485,7 +485,7 @@ def test_several_files_are_compared_with_the_first(series, tmp_path):
 def test_as_many_files_are_scored_at_a_time_as_there_are_cores_and_memory(monkeypatch, cores, free, most):
     monkeypatch.setattr("harness.config.execution.usable_cores", lambda: cores)
     monkeypatch.setattr("harness.utils.memory.free_host_memory", lambda: free)
-    assert evaluate_module._most_at_a_time() == most
+    assert evaluate_module._max_jobs() == most
 
 
 def test_several_files_need_neither_torch_nor_a_workspace(series, tmp_path):
