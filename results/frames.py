@@ -158,16 +158,16 @@ class Results:
         groups = leaderboard(self._store, metric, options, runs=list(runs.values()))
         groups.sort(key=lambda group: -len(group.rows))
         check_known("split", split, dict.fromkeys(group.split for group in groups))
-        shown = [
-            (number, group, row)
-            for number, group in enumerate(groups, start=1)
+        numbered_rows = [
+            (group_number, group, row)
+            for group_number, group in enumerate(groups, start=1)
             for row in (*group.rows, *group.references)
             if split in {None, group.split}
         ]
-        metrics = list(dict.fromkeys((metric, *(name for *_, row in shown for name in row.scores))))
+        metrics = list(dict.fromkeys((metric, *(name for *_, row in numbered_rows for name in row.scores))))
         units = {name: cost.unit for run in runs.values() for name, cost in run.costs.items() if cost.unit}
-        names = dict.fromkeys(name for *_, row in shown for name in row.costs)
-        bounded = {name for *_, row in shown for name, cost in row.costs.items() if cost.low is not None}
+        names = dict.fromkeys(name for *_, row in numbered_rows for name in row.costs)
+        bounded = {name for *_, row in numbered_rows for name, cost in row.costs.items() if cost.low is not None}
         costs = {
             (name, part): with_unit(name if part == "value" else f"{name}_{part}", units.get(name, ""))
             for name in names
@@ -184,12 +184,12 @@ class Results:
         }
         rows = [
             {
-                **_identity(number, group, row, [runs[key] for key in row.keys]),
+                **_identity(group_number, group, row, [runs[key] for key in row.keys]),
                 **_scores(row, metrics),
                 **_rank(row, group, runs[row.keys[0]]),
                 **{column: getattr(row.costs.get(name), part, None) for (name, part), column in costs.items()},
             }
-            for number, group, row in shown
+            for group_number, group, row in numbered_rows
         ]
         return typed({name: [row[name] for row in rows] for name in dtypes}, dtypes)
 

@@ -286,13 +286,13 @@ def _attention_maps(
     """Attention maps of a few captions; none, and a note, where it is unknown which image part a token stands for."""
     source = context.source(model.visual)
     compute = context.compute
-    chosen = {image_id: tokens[image_id] for image_id in chosen_images(list(tokens))}
+    shown_tokens = {image_id: tokens[image_id] for image_id in chosen_images(list(tokens))}
     parts = shown_parts(context.data.dataset, context.inputs.preprocessing)
     vocabulary = context.inputs.vocabulary
     try:
         check_attends("the model", model, source)
         with autocast(compute.device, compute.precision):
-            return tuple(attention_records(model, vocabulary, source, chosen, parts, device=compute.device))
+            return tuple(attention_records(model, vocabulary, source, shown_tokens, parts, device=compute.device))
     except BenchError as error:
         reporter.note(f"  no attention maps: {error}")
         return ()

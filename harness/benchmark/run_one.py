@@ -77,13 +77,13 @@ def run_one(
 def compare_with_archive(store: Store, key: str, archive: RunArchive, name: str) -> str:
     """Whether the scores of a run are those of the zip that it was executed from, in a sentence or two."""
     scores = one_run(store, key).scores.rows
-    here = {(score.split, score.domain, score.metric): quantity.value for score, quantity in scores.items()}
-    differing = [score for score, value in archive.scores.items() if here.get(score) != value]
+    values = {(score.split, score.domain, score.metric): quantity.value for score, quantity in scores.items()}
+    differing = [score for score, value in archive.scores.items() if values.get(score) != value]
     other_key = "" if key == archive.key else f" The key in {name} is {archive.key}: code, data or settings differ."
     if not differing:
         return f"All {len(archive.scores)} scores are those of {name}.{other_key}"
     differences = [
-        f"{metric} of {split} {_shown(metric, here.get((split, domain, metric)))} here, "
+        f"{metric} of {split} {_shown(metric, values.get((split, domain, metric)))} here, "
         f"{_shown(metric, archive.scores[split, domain, metric])} there"
         for split, domain, metric in differing
         if domain == OVERALL

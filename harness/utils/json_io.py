@@ -40,7 +40,7 @@ def parse_json_or_lines(raw: bytes, path: Path) -> Any:
         return parse_json(raw, path)
     except BenchError as parsing_failed:
         values: list[Any] = []
-        for number, line in enumerate(raw.split(b"\n"), 1):
+        for line_number, line in enumerate(raw.split(b"\n"), 1):
             if not line.strip():
                 continue
             try:
@@ -48,7 +48,7 @@ def parse_json_or_lines(raw: bytes, path: Path) -> Any:
             except ValueError as error:
                 if not values and path.suffix != ".jsonl":
                     raise parsing_failed from None
-                raise BenchError(f"{path}, line {number} is not valid JSON: {str(error)[:100]}") from error
+                raise BenchError(f"{path}, line {line_number} is not valid JSON: {str(error)[:100]}") from error
         if len(values) > 1:
             return values
         raise
