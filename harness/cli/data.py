@@ -134,8 +134,8 @@ def download(
     from harness.utils.progress import Reporter
 
     source = find_source(data)
-    told = what.split(",") if what is not None else PARTS if source.form is None else PARTS[:1]
-    parts = [part.strip() for part in told]
+    names = what.split(",") if what is not None else PARTS if source.form is None else PARTS[:1]
+    parts = [part.strip() for part in names]
     if unknown := [part for part in parts if part not in PARTS]:
         raise BenchError(f"--what {shortened(unknown[0])!a} is no part of a data set", f"choose of: {', '.join(PARTS)}")
     source = source if mirror is None else source.mirrored(mirror)
@@ -438,26 +438,26 @@ def features(
         from harness.data.prepare_features import prepare_features, warn_of_preprocessing
     from harness.utils.progress import Reporter
 
-    seen, settings = region_config(regions, region_count), tuple(backbone_option or ())
-    config = feature_config(backbone, backbone_weights, settings, image_size, normalisation, seen)
-    place, chosen, started = Workspace(workspace), choose_device(device), time.monotonic()
-    place.create()
+    region_settings, settings = region_config(regions, region_count), tuple(backbone_option or ())
+    config = feature_config(backbone, backbone_weights, settings, image_size, normalisation, region_settings)
+    target, torch_device, started = Workspace(workspace), choose_device(device), time.monotonic()
+    target.create()
     with Reporter() as reporter:
-        dataset = open_dataset(data, cache_dir=place.cache, images=images, reporter=reporter)
+        dataset = open_dataset(data, cache_dir=target.cache, images=images, reporter=reporter)
         warn_of_preprocessing(config, ["grid"], reporter)
-        found = prepare_features(
+        prepared = prepare_features(
             dataset,
             config,
             open_backbone(config),
             sees=["grid"],
-            cache_dir=place.cache,
+            cache_dir=target.cache,
             may_skip=skip_bad_images,
-            device=chosen,
+            device=torch_device,
             reporter=reporter,
         )
-        ready = len(dataset.samples) - len(found.skipped)
+        ready = len(dataset.samples) - len(prepared.skipped)
         seconds = time.monotonic() - started
-        reporter.note(f"{found.described}: {ready} images ready in {place.cache}, {seconds:.1f} s")
+        reporter.note(f"{prepared.described}: {ready} images ready in {target.cache}, {seconds:.1f} s")
 
 
 COMMANDS = {

@@ -92,10 +92,10 @@ def usage_errors() -> Iterator[None]:
     except KeyboardInterrupt as interrupt:
         raise typer.Exit(print_interrupted(interrupt)) from interrupt
     except SystemExit as end:
-        place = place_in_plugin(end)
-        if place is None and _is_ours(end):
+        plugin_line = place_in_plugin(end)
+        if plugin_line is None and _is_ours(end):
             raise
-        location = "" if place is None else f" at {place}"
+        location = "" if plugin_line is None else f" at {plugin_line}"
         raise BenchError(
             f"code outside captionbench ended the program{location}: sys.exit({end.code!r})",
             "remove this call from the plug-in; bench --debug COMMAND ... shows where it is",
@@ -114,29 +114,31 @@ def explain(error: BaseException, words: Sequence[str]) -> tuple[BenchError, int
 
     The user can correct errors of a plug-in or the system, and too little memory. All others are bugs, and logged.
     """
-    again = f"`{_command_line(['--debug', *(word for word in words if word != '--debug')])}` shows where it happened"
-    if (place := place_in_plugin(error)) is not None:
-        return BenchError(f"the plug-in's code failed at {place}: {_described(error)}", again), 2
+    rerun_hint = (
+        f"`{_command_line(['--debug', *(word for word in words if word != '--debug')])}` shows where it happened"
+    )
+    if (plugin_line := place_in_plugin(error)) is not None:
+        return BenchError(f"the plug-in's code failed at {plugin_line}: {_described(error)}", rerun_hint), 2
     if isinstance(error, OSError) and error.errno is not None:
-        return _explain_system(error, again), 2
+        return _explain_system(error, rerun_hint), 2
     if isinstance(error, MemoryError):
         hint = "try smaller sizes, batches or beams, or fewer --jobs"
-        return BenchError("there is not enough memory for this command", f"{hint}; {again}"), 2
+        return BenchError("there is not enough memory for this command", f"{hint}; {rerun_hint}"), 2
     if isinstance(error, RecursionError):
         hint = "look for a file or value with hundreds of brackets inside each other"
-        return BenchError("something given to this command is nested too deeply", f"{hint}; {again}"), 2
+        return BenchError("something given to this command is nested too deeply", f"{hint}; {rerun_hint}"), 2
     log = _write_log(error, words)
     where = f"the traceback is in {log}" if log else "no log could be written"
     return BenchError(
         f"this is a bug in captionbench: {_described(error)}",
-        f"the command was `{_command_line(words)}`; {where}: report both; {again}",
+        f"the command was `{_command_line(words)}`; {where}: report both; {rerun_hint}",
     ), BUG_EXIT_CODE
 
 
-def _explain_system(error: OSError, again: str) -> BenchError:
+def _explain_system(error: OSError, rerun_hint: str) -> BenchError:
     if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-        place = f" (at {error.filename})" if error.filename else ""
-        return BenchError(f"the disk is full{place}", "free some space, then repeat the command")
+        suffix = f" (at {error.filename})" if error.filename else ""
+        return BenchError(f"the disk is full{suffix}", "free some space, then repeat the command")
     if error.errno == errno.ENAMETOOLONG:
         name = shortened(os.fsdecode(error.filename or ""))
         return BenchError(
@@ -145,7 +147,7 @@ def _explain_system(error: OSError, again: str) -> BenchError:
         )
     reason = error.strerror or os.strerror(error.errno or 0)
     return BenchError(
-        f"{error.filename or 'the system refused'}: {reason}", f"check the file and its permissions; {again}"
+        f"{error.filename or 'the system refused'}: {reason}", f"check the file and its permissions; {rerun_hint}"
     )
 
 

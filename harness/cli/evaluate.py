@@ -535,11 +535,11 @@ def _image_files(folder: Path, human: References, images: Mapping[int, object]) 
     if not folder.is_dir():
         raise BenchError(f"--images {folder} is not a folder", "name the folder of the images")
     paths = PicturePaths(folder.resolve())
-    named = {image_id: PurePosixPath(human.files.get(image_id, "")) for image_id in images}
+    paths_by_image = {image_id: PurePosixPath(human.files.get(image_id, "")) for image_id in images}
     try:
         return {
             image_id: paths.root / paths.claim(file.name, str(file.parent), image_id)
-            for image_id, file in named.items()
+            for image_id, file in paths_by_image.items()
         }
     except RefusedPath as error:
         raise BenchError(f"--images {folder}: {error}", "give references that name a file for each image") from error
