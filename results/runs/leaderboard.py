@@ -380,7 +380,7 @@ def _group(
 
 
 def _group_of_references(runs: Sequence[Run], split: str, context: _Context) -> Group:
-    """Of references beside which there is no model."""
+    """A group of references, for data without any model."""
     first = runs[0]
     references = _newest(runs, {})
     table = _Table([], _sorted_rows(references, split, context.metric), [], split, (0.0, None), set())
@@ -390,9 +390,14 @@ def _group_of_references(runs: Sequence[Run], split: str, context: _Context) -> 
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """The rows of a group and its references, each best first, and the baselines that the rows are tested against.
+    """What is tested together.
 
-    `trained_longer` are the indices of rows that were trained longer under a larger budget too.
+    Attributes:
+        rows: the runs of each row, best row first.
+        references: the runs of each reference, best first.
+        baselines: the runs of each baseline that rows are tested against.
+        margin: the difference below which rows are the same, and what it is a share of.
+        trained_longer: indices of rows that have a longer training in another group.
     """
 
     rows: list[list[Run]]
@@ -405,9 +410,11 @@ class _Table:
 
 @dataclass(slots=True)
 class _Tests:
-    """What the scores of single images say of a table.
+    """The results of testing a table on the scores of its images.
 
-    `scores` are the spreads of each row by metric, those of the references last; `ranks` those of each row, by metric.
+    Attributes:
+        scores: by metric, for each row and then for each reference.
+        ranks: by metric, for each row.
     """
 
     scores: list[dict[str, Spread]]
@@ -417,17 +424,17 @@ class _Tests:
 
 
 def _test_table(table: _Table, context: _Context) -> _Tests:
-    """Test a table on one metric after the other: only the scores of one are held at once."""
+    """Test a table metric by metric, so that the image scores of only one are in memory."""
     all_rows = [*table.rows, *table.references]
     tests = _Tests([spreads({run.seed: run.scores.metrics(table.split) for run in runs}) for runs in all_rows])
-    # The metric that sorts says which rows compete on all others.
+    # The metric that sorts comes first: it decides which rows compete on the others.
     for metric in dict.fromkeys((context.metric, *context.tested)):
         _test_metric(table, tests, metric, context)
     return tests
 
 
 def _test_metric(table: _Table, tests: _Tests, metric: str, context: _Context) -> None:
-    """Read the scores of all images on a metric, and add what they say to the tests."""
+    """Test a table on one metric and add the results to `tests`."""
     all_rows = [*table.rows, *table.references]
     read_rows = [*all_rows, *table.baselines] if metric == context.metric else all_rows
     image_scores = context.image_scores(chain.from_iterable(read_rows), table.split, metric)
@@ -452,26 +459,31 @@ def _test_metric(table: _Table, tests: _Tests, metric: str, context: _Context) -
 
 
 def _conditions_of_system(run: Run, rows: Iterable[Sequence[Run]]) -> dict[str, str | None]:
-    """How a system was run here, where others of its table were run otherwise; and that images were not named."""
-    own, others = run.variant, [other[0].variant for other in rows if other[0].kind != "captions"]
-    shown: dict[str, str | None] = {}
+    """How a system was run, where others of its table were run differently; `ids` where images were not named."""
+    variant = run.variant
+    conditions: dict[str, str | None] = {}
     if run.kind != "captions":
-        # A template is laid out for each family in its own way, which the digest behind its name says.
-        short = [{name: value.partition("#")[0] for name, value in variant.items()} for variant in (own, *others)]
-        shown = {name: own.get(name) for name in _differences(short[0], short[1:]) if name in _RUN_HERE_WITH}
-    return shown | ({"ids": own["ids"]} if "ids" in own else {})
+        # Only names are compared: the digest behind the name of a template differs between families of models.
+        variants = [variant, *(other[0].variant for other in rows if other[0].kind != "captions")]
+        names = [{field: value.partition("#")[0] for field, value in fields.items()} for fields in variants]
+        for field_name in _differences(names[0], names[1:]):
+            if field_name in _RUN_HERE_WITH:
+                conditions[field_name] = variant.get(field_name)
+    if "ids" in variant:
+        conditions["ids"] = variant["ids"]
+    return conditions
 
 
 def _references(
     runs: Sequence[Run], table: _Table, tests: _Tests, conditions: Mapping[str, str], context: _Context
 ) -> tuple[Row, ...]:
-    """Rows of references; they differ from the `conditions` of the group, where it has any."""
+    """The rows of references, which name how they differ from the `conditions` of the group, if it has any."""
     group = [conditions] if conditions else []
     machines = majority_machine(run.environment for run in runs)
     rows = []
     for row, scores in zip(table.references, tests.scores[len(table.rows) :], strict=True):
         differs = _differences(row[0].conditions, group)
-        if group and conditions["track"] == SYSTEMS:  # in which no reference is, nor most of what it is made by
+        if group and conditions["track"] == SYSTEMS:  # references have other tracks and most other fields
             differs = {
                 name: value
                 for name, value in differs.items()
@@ -479,13 +491,13 @@ def _references(
             }
             differs.pop("track", None)
         if "rev" in conditions:
-            differs.pop("v", None)  # of a results revision any release is comparable
+            differs.pop("v", None)  # releases of one results revision are comparable
         rows.append(_row(row, table.split, scores, differs, context, machines))
     return tuple(rows)
 
 
 def _newest(runs: Sequence[Run], conditions: Mapping[str, str]) -> list[Run]:
-    """Of a reference that several codes made, the one of the group's results revision, or else the last."""
+    """Each reference once: the run of the group's results revision, or else the last."""
     by_code: dict[object, list[Run]] = {}
     for run in runs:
         same = frozenset(without_code(run.conditions).items())
@@ -505,6 +517,7 @@ def _row(
     context: _Context,
     machines: Mapping[Phase, str],
 ) -> Row:
+    """The row of these runs, which differ only in their seed."""
     domains = list(dict.fromkeys(domain for run in runs for domain in run.scores.domains(split)))
 
     def over_seeds(domain: str = OVERALL, kind: Kind = "usual") -> dict[str, Spread]:
@@ -539,10 +552,11 @@ def _row(
 
 
 def _stated_costs(card: Mapping[str, Any]) -> dict[str, Quantity]:
-    """What the card of a system that was trained elsewhere states of its costs, by their names here."""
+    """The costs that the card of a system states, by their names here."""
     stated = {}
     for name, field_name, factor, unit in _STATED:
-        if (value := card.get(field_name)) is not None:
+        value = card.get(field_name)
+        if value is not None:
             stated[name] = Quantity(factor * value, unit=unit)
     return stated
 
@@ -563,7 +577,7 @@ def _mean(runs: Sequence[Run], split: str, metric: str) -> float | None:
 
 
 def _differences(own: Mapping[str, str], others: Sequence[Mapping[str, str]]) -> dict[str, str | None]:
-    """Fields in which any of the others differs, with one's own value; None where one has no such field."""
+    """The fields in which any of `others` differs from `own`, with the own value; None: no such field."""
     names = dict.fromkeys(name for fields in (own, *others) for name in fields)
     return {name: own.get(name) for name in names if any(other.get(name) != own.get(name) for other in others)}
 
@@ -573,7 +587,7 @@ def _plugins(run: Run) -> tuple[str, ...]:
 
 
 def outdated(runs: Sequence[Run]) -> dict[str, str]:
-    """By key, why a run is of other code than the last run, or its model's last beside the same plug-ins."""
+    """Why runs are outdated, by key: the last run, or their model's last with the same plug-ins, has newer code."""
     newest: dict[object, CodeRecord] = {}
     last: CodeRecord | None = None
     reasons = {}
