@@ -105,7 +105,7 @@ class CaptionsFile:
 
     @property
     def place(self) -> str:
-        """A digest of the machine and the path: what the file held before is told by it."""
+        """A digest of the machine and the path, by which earlier contents of the file are recognised."""
         return digest([platform.node(), str(absolute(self.path))])
 
     def run(self, common: Mapping[str, Any]) -> CaptionsRun:

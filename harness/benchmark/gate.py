@@ -283,7 +283,7 @@ class _Recorder:
         return *self.gate.request.plugins, "zoo/"
 
     def attempted(self, expected: Recording) -> Iterator[Series]:
-        """Everything, of which what cannot be run is told in place of its numbers."""
+        """All layers; where one cannot be run, the reason stands in place of its numbers."""
         stored = {each.what: each for each in expected.series if each.model == self.model}
         parts: dict[str, Callable[[], Iterator[Series]]] = {
             "speaks": partial(self.speaks, stored=stored),

@@ -325,7 +325,9 @@ def as_csv(
 ) -> str:
     """Exact multiply-accumulates, one line a model; with checkpoints of `hf:`, one column more at the end."""
     header = ["model", "parameters", *(f"{part}_mac" for part in _PARTS), "beam_and_backbone_mac"]
-    header += ["uncounted", "uncounted_share", "failure", *["start_mac"] * bool(of_hub)]
+    header += ["uncounted", "uncounted_share", "failure"]
+    if of_hub:
+        header.append("start_mac")
     rows = []
     for name, model in shown.items():
         own, other, row = found.get(name, ""), of_hub.get(name, ""), dict[str, Any](model=model)

@@ -47,7 +47,8 @@ def list_models(
         table.add_row(name, escape(card.summary), str(card.year), card.visual)
     console = Console(highlight=False)
     console.print(table)
-    console.print(f"{len(names)} model{'s' * (len(names) > 1)}; more on one: bench models show {names[0]}")
+    count = "1 model" if len(names) == 1 else f"{len(names)} models"
+    console.print(f"{count}; details of one: bench models show {names[0]}")
     if len(matching) > len(names):
         variant = next(name for name in matching if "/" in name).partition("/")[0]
         console.print(

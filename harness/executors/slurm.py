@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 CLUSTER, SHARED = "BENCH_SLURM_CLUSTER", "BENCH_SLURM_SHARED"
 """Variables: `local` rehearses in processes of this machine; 1 says that the workspace is on a disk of all nodes."""
-WARNING_S = 120  # how long before the end of its time a job is told, to be requeued
+WARNING_S = 120
+"""How long before its time limit Slurm signals a job, which is then requeued."""
 T = TypeVar("T")
 ASK_S = 10.0  # how often Slurm is asked for jobs; it asks of its users not to do so more often
 _ALIVE = {"PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "REQUEUED", "RESIZING", "SUSPENDED"}

@@ -389,5 +389,5 @@ def serve_as(rank: int, shared: Mapping[str, str], threads: int) -> None:
     """In a process of its own: take part in the trainings of rank 0, which computes with so many threads."""
     os.environ.update(shared, RANK=str(rank), LOCAL_RANK=str(rank))
     torch.set_num_threads(threads)
-    with suppress(ProcessLostError), joined():  # rank 0 is told, or is the one
+    with suppress(ProcessLostError), joined():  # rank 0 reports it, or is the lost process
         serve()

@@ -147,7 +147,7 @@ def validate_sentences(
 ) -> float:
     """The geometric mean of the words' probabilities of captions that are told from their graphs; 0 if not finite.
 
-    It is exp(-loss); the loss, which `note` is told, is the mean cross-entropy of a word, without label smoothing.
+    It is exp(-loss); the loss, which is passed to `note`, is the mean cross-entropy of a word, without label smoothing.
     """
     batches = CaptionBatches(
         samples,

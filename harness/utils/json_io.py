@@ -24,7 +24,7 @@ def read_json(path: Path) -> Any:
 def read_json_or_lines(path: Path) -> Any:
     """As `read_json`; of several lines with a JSON value each, their list."""
     raw = read_file(path)
-    if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # whose lines cannot be told apart as bytes
+    if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # in which bytes do not show where lines end
         with suppress(UnicodeDecodeError):
             raw = raw.decode("utf-16").encode()
     return parse_json_or_lines(raw, path)

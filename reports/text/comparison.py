@@ -256,32 +256,36 @@ def caption_counts(comparison: Comparison) -> list[str]:
 
 
 def _most_changed(comparison: Comparison) -> list[CaptionChange]:
-    """The captions that changed most, over all pairs; as many as one pair holds."""
+    """The captions whose scores changed most, over all pairs."""
     changes = [change for pair in comparison.pairs for change in pair.captions]
     most = max((len(pair.captions) for pair in comparison.pairs), default=0)
     return sorted(changes, key=lambda change: -abs(change.change))[:most]
 
 
 def _caption_line(change: CaptionChange, comparison: Comparison) -> str:
-    """Which image it is, of which model where several pairs are compared, and both scores."""
-    model = f"{change.model}, " * (len(comparison.pairs) > 1)
+    """A caption's image and both scores, with the model if several pairs are compared."""
+    model = f"{change.model}, " if len(comparison.pairs) > 1 else ""
     scores = f"{points(change.score_before)} → {points(change.score_after)} ({points(change.change, '+')})"
     return printable(f"{model}{change.split} image {change.image.image_id} {change.image.file}: {MAIN} {scores}")
 
 
 def _legend(comparison: Comparison, all_costs: bool) -> str:
     facts = sum(fact.test is not None for pair in comparison.pairs for fact in pair.facts)
-    tests = f"{comparison.tests} test{'s' * (comparison.tests != 1)}"
-    corrected = tests + f" of scores, and apart for {facts} of facts" * bool(facts)
-    costs = "Costs: B by A" + "; --all-costs shows every one" * (not all_costs)
+    tests = "1 test" if comparison.tests == 1 else f"{comparison.tests} tests"
+    if facts:
+        tests += f" of scores, and separately for {facts} of facts"
+    costs = "Costs: B divided by A"
+    if not all_costs:
+        costs += "; --all-costs shows all of them"
     return (
         "Scores times 100. p over images: paired sign-flip test; over seeds and images: t, seeds unpaired. "
-        f"95 %: what the same test does not reject. Both with Holm's correction for {corrected}; BLEU and METEOR are "
+        f"95 %: what the same test does not reject. Both with Holm's correction for {tests}; BLEU and METEOR are "
         f"tested by the images' influences on the corpus score, where runs have them. {costs}."
     )
 
 
 def _who(side: Side) -> str:
+    """Model and seeds of a side."""
     return f"{side.model} seed {','.join(map(str, side.seeds))}"
 
 

@@ -191,7 +191,9 @@ def _width(table: Table, index: int, main: str) -> int:
 
 
 def _name_width(table: Table) -> int:
-    names = [_name(line, table, 1).plain for line in table.all_lines] + [_APART] * bool(table.references)
+    names = [_name(line, table, 1).plain for line in table.all_lines]
+    if table.references:
+        names.append(_APART)
     return max(14, *(len(part) for name in names for part in name.split("\n")))
 
 

@@ -314,8 +314,8 @@ class Ranking(NamedTuple):
 def rank_models(models: Sequence[Array]) -> Ranking:
     """All pairs of models by their scores (S, N) of the same images and as many seeds, and each model's ranks.
 
-    Pairs are told apart by Holm's correction. Ranks run from 1 plus the number of models that are surely better to the
-    number of models less those that are surely worse (Klein, Wright and Wieczorek 2020). Intervals of pairs hold all at
+    Pairs are tested with Holm's correction. Ranks run from 1 plus the number of significantly better models to the
+    number of models minus the significantly worse ones (Klein, Wright and Wieczorek 2020). Intervals of pairs hold all at
     once (Bonferroni). One row of scores each is taken as it is: ranks are then over images, by sign flips.
     """
     for scores in models:

@@ -1,4 +1,4 @@
-"""What difference of two architectures can be told apart (`docs/statistics.md`): power of the test over both.
+"""Which difference of two architectures a test detects, its power (`docs/statistics.md`).
 
 Both models have S seeds and the same N images. s is the standard deviation of a model's seed means over these images,
 d that over images of the two models' paired difference, without the interaction with seeds. The difference D of two
