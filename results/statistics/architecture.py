@@ -315,8 +315,8 @@ def rank_models(models: Sequence[Array]) -> Ranking:
     """All pairs of models by their scores (S, N) of the same images and as many seeds, and each model's ranks.
 
     Pairs are tested with Holm's correction. Ranks run from 1 plus the number of significantly better models to the
-    number of models minus the significantly worse ones (Klein, Wright and Wieczorek 2020). Intervals of pairs hold all at
-    once (Bonferroni). One row of scores each is taken as it is: ranks are then over images, by sign flips.
+    number of models minus the significantly worse ones (Klein, Wright and Wieczorek 2020). The intervals of all pairs
+    hold at once (Bonferroni). With one row of scores each, ranks are over images, by sign flips.
     """
     for scores in models:
         if scores.ndim != 2 or len(scores) < 1 or scores.shape[1] < 2 or scores.shape != models[0].shape:
