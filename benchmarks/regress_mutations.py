@@ -102,7 +102,7 @@ MUTATIONS = (
     M("Muon's updates 25 % larger", "harness/training/optimisers.py", "RMS = 0.2\n", "RMS = 0.25\n"),
     M("Muon with one step fewer", "harness/training/optimisers.py", ", (2.6613, -1.9772, 0.4526))", ")"),
     M("gradients not clipped", "harness/training/trainer.py",
-      "limit = stage.clip_norm if stage.clip_norm and stepping else math.inf", "limit = math.inf"),
+      "max_norm = stage.clip_norm if stage.clip_norm and will_step else math.inf", "max_norm = math.inf"),
     M("gradients of steps add up", "harness/training/trainer.py",
       "optimiser.zero_grad(set_to_none=True)\n\n        # Count", "pass\n\n        # Count"),
     M("dropout never set", "harness/training/stage.py", "set_dropout(stage.dropout)", "set_dropout(0.0)"),

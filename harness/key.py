@@ -48,8 +48,8 @@ def run_key(config: RunConfig, signature: Mapping[str, str], code: CodeRecord) -
     """The key of a run, which is a folder's name too."""
     # A file's number is its place in the command: the same file is the same run.
     seed = 0 if config.kind == "captions" else config.seed
-    whole = {**identity(config, signature), "code": {"model": code.model, "revision": code.revision}}
-    return f"{key_name(config.model)}-s{seed}-{digest(whole, 10)}"
+    content = {**identity(config, signature), "code": {"model": code.model, "revision": code.revision}}
+    return f"{key_name(config.model)}-s{seed}-{digest(content, 10)}"
 
 
 def identity(config: RunConfig, signature: Mapping[str, str]) -> dict[str, Any]:
@@ -146,8 +146,8 @@ def _files(model: str, arguments: Mapping[str, Any]) -> Files:
 
 def _parts(arguments: Mapping[str, Any]) -> dict[str, ModelCard]:
     """Registered models that arguments name, by the argument: parts that a model creates."""
-    known = set(list_models())
-    return {name: model_card(value) for name, value in arguments.items() if isinstance(value, str) and value in known}
+    models = set(list_models())
+    return {name: model_card(value) for name, value in arguments.items() if isinstance(value, str) and value in models}
 
 
 def model_files(cards: Iterable[ModelCard]) -> Files:
@@ -192,8 +192,8 @@ def files_of_plugin(plugin: Path, code: CodeRecord | None) -> tuple[dict[str, Pa
     """
     recorded = {} if code is None else code.files
     files, changed = {plugin.name: plugin}, []
-    for shown, recorded_digest in recorded.items():
-        before, _, name = shown.rpartition(": ")
+    for recorded_name, recorded_digest in recorded.items():
+        before, _, name = recorded_name.rpartition(": ")
         path = plugin.parent / name
         if before not in {"", plugin.name} or name.partition("/")[0] in {"harness", "zoo"} or not path.is_file():
             continue
@@ -211,9 +211,9 @@ def plugin_digests() -> dict[str, str]:
 def check_plugins(planned: Mapping[str, str]) -> None:
     """BenchError where a run was planned with other plug-ins than this process has loaded."""
     loaded = plugin_digests()
-    if other := sorted(name for name in {**loaded, **planned} if loaded.get(name) != planned.get(name)):
+    if differing := sorted(name for name in {**loaded, **planned} if loaded.get(name) != planned.get(name)):
         raise BenchError(
-            f"--plugin {', '.join(other)}: this process has not loaded what the run was planned with",
+            f"--plugin {', '.join(differing)}: this process has not loaded what the run was planned with",
             "type the `bench run` again; `bench work KEY` executes one run in a process of its own",
         )
 
@@ -290,20 +290,20 @@ def _shown(path: Path) -> str:
 def _module_of(card: ModelCard) -> tuple[str, Path]:
     if isinstance(card.entry, str):
         name = card.entry.partition(":")[0]
-        found = _under(_ROOT, name) if name.partition(".")[0] == "zoo" else None
-        if found is None:
+        file = _under(_ROOT, name) if name.partition(".")[0] == "zoo" else None
+        if file is None:
             importlib.import_module(name)
     else:
-        name, found = card.entry.__module__, None
-    if found is None:
+        name, file = card.entry.__module__, None
+    if file is None:
         try:
-            found = Path(inspect.getfile(sys.modules[name])).resolve()
+            file = Path(inspect.getfile(sys.modules[name])).resolve()
         except (KeyError, TypeError) as error:
             raise BenchError(
                 f"the source of the model {card.name!r} cannot be found: its class is defined in no file",
                 "put it into a .py file and name that: --plugin FILE",
             ) from error
-    return name, found
+    return name, file
 
 
 _Import = tuple[str, str | None]
@@ -317,13 +317,13 @@ def _import_folder(module: str, file: Path) -> Path:
 def _closure(module: str, file: Path) -> set[Path]:
     """Files reachable by imports within `zoo`, and within the package or folder of a plug-in."""
     find = _finder(module, file)
-    found: set[Path] = set()
+    files: set[Path] = set()
     waiting = [(module, file)]
     while waiting:
         name, path = waiting.pop()
-        if path in found:
+        if path in files:
             continue
-        found.add(path)
+        files.add(path)
         package = name.rpartition(".")[0]
         initial = find(package) if package not in {"", "zoo"} else None
         if initial is not None:  # importing a submodule runs its package too
@@ -333,14 +333,14 @@ def _closure(module: str, file: Path) -> set[Path]:
                 source = find(target)
                 if source is not None and target not in _NOT_MODELS:
                     waiting.append((target, source))
-    return found
+    return files
 
 
 def _finder(module: str, file: Path) -> Callable[[str], Path | None]:
     """Where a module lies; None for one that belongs neither to `zoo` nor to the plug-in."""
     package = module.partition(".")[0]
     folder = _import_folder(module, file)
-    alone = "." not in module and file.name != "__init__.py"
+    is_single_file = "." not in module and file.name != "__init__.py"
     installed = folder.name in {"site-packages", "dist-packages"}
 
     def find(name: str) -> Path | None:
@@ -349,7 +349,7 @@ def _finder(module: str, file: Path) -> Callable[[str], Path | None]:
             return _under(_ROOT, name)
         if top in {"captionbench", "harness", "results", "reports"}:
             return None
-        if top == package or (alone and not installed):
+        if top == package or (is_single_file and not installed):
             return _under(folder, name)
         return None
 
@@ -394,15 +394,15 @@ def _imports_in(source: bytes, package: str, typing_too: bool) -> tuple[_Import,
         guards = (
             node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
         )
-        unseen = {inner for guard in guards for each in guard.body for inner in ast.walk(each)}
-    found: list[_Import] = []
+        unseen = {inner for guard in guards for statement in guard.body for inner in ast.walk(statement)}
+    imports: list[_Import] = []
     for node in ast.walk(tree):
         if node in unseen:
             continue
         if isinstance(node, ast.Import):
-            found += [(alias.name, None) for alias in node.names]
+            imports += [(alias.name, None) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             parents = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
             within = [*parents, *([node.module] if node.module else [])]
-            found += [(".".join(within), alias.name) for alias in node.names]
-    return tuple(found)
+            imports += [(".".join(within), alias.name) for alias in node.names]
+    return tuple(imports)

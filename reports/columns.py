@@ -1,7 +1,7 @@
-"""The columns: every one that pages, terminal, Markdown and LaTeX show, and how its cells are read from a row.
+"""All columns of pages, terminal, Markdown, LaTeX and CSV, and how their cells are read from a row.
 
-Those of a metric or a cost are made of its line in `results/metrics.py` or `results/costs.py`. Another column of the
-leaderboard is one more `Column` in `leaderboard_columns`.
+The column of a metric or a cost follows from its entry in `results/metrics.py` or `results/costs.py`. To add another
+column to the leaderboard, add a `Column` to `leaderboard_columns`.
 """
 
 from __future__ import annotations
@@ -37,12 +37,19 @@ _NOISE = "noisy: timings of the same work spread or drift, or other processes ke
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One number of a table: the text to show and the value to sort by, or a dash and why.
+    """One cell of a table.
 
-    `deviation` is the standard deviation over seeds, `spread` its text, `interval` what bounds the value. `reason`
-    explains the text where it is pointed at, `note` below the table. `ranks` are the best and the worst rank.
-    `by_metric` has what stands here where the table is sorted by another metric. `other_machine`: not to be compared
-    with its column.
+    Attributes:
+        text: what is shown; a dash where there is no value.
+        value: sorts the column.
+        spread: the text of `deviation`.
+        deviation: standard deviation over seeds.
+        interval: the text of the value's interval.
+        reason: explanation that is shown on hover.
+        note: explanation that is printed below the table.
+        ranks: the best and the worst rank.
+        by_metric: the cell to show where the table is sorted by another metric.
+        other_machine: measured on another machine, so not comparable with its column.
     """
 
     text: str
@@ -59,18 +66,25 @@ class Cell:
 
 
 def noted(text: str, reason: str, value: float | None = None) -> Cell:
-    """A text whose reason is a note, too; of a dash, why there is no number."""
+    """A cell whose reason is shown both on hover and below the table."""
     return Cell(text, value, reason=reason, note=reason)
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: its name, how a cell is read from a row of a group, what it means, and whether more is better.
+    """A column of a table.
 
-    `short` is its name where room is scarce. `barred` columns show bars. `key` is the name of its score or cost in the
-    store, or of what else it shows, `csv` its name in CSV, where a score has its deviation and interval beside it
-    (`is_score`). `more` waits for "all metrics" on the page. Those of a low `priority` get room first in a narrow
-    terminal, which leaves out those without one. `compared`: one end of its values is the better one.
+    Attributes:
+        read: the cell of a row in a group.
+        meaning: explains the heading.
+        short: the name where room is scarce.
+        descending: whether the page sorts the highest value first.
+        barred: whether the page shows bars.
+        key: the name of its score or cost in the store, or RANK, INTERVAL, PUBLISHED.
+        more: hidden on the page until "all metrics" is chosen.
+        priority: columns with a low number are kept first in a narrow terminal; None: hidden there.
+        compared: whether high, or low, values are better.
+        csv: the name in CSV; there a score also has columns for its deviation and interval (`is_score`).
     """
 
     name: str
@@ -109,9 +123,10 @@ def default_columns(metric: str) -> list[str]:
 
 
 def paper_columns(metric: str) -> list[str]:
-    """The same of a paper's table: numbers have their deviation instead of an interval, and the rank is last."""
-    last = rank_column().name
-    return [*(name for name in default_columns(metric) if name not in {last, interval_column().name}), last]
+    """The names of the columns of a paper's table: no interval, since numbers have a deviation, and the rank last."""
+    rank = rank_column().name
+    names = [name for name in default_columns(metric) if name not in {rank, interval_column().name}]
+    return [*names, rank]
 
 
 def rank_column() -> Column:
@@ -162,7 +177,7 @@ def csv_name(name: str) -> str:
 
 
 def held_out_column(name: str) -> Column:
-    """The score against one reference fewer."""
+    """The column of a score against all references but one, each left out in turn."""
     return replace(
         score_column(name),
         read=lambda row, _: score_cell(row.held_out.get(name)),
@@ -172,18 +187,18 @@ def held_out_column(name: str) -> Column:
 
 
 def domain_column(metric: str, domain: str, images: int | None) -> Column:
-    """The score of a domain, or of "overall", with its number of images in the heading if known."""
+    """The column of a domain's score, or of "overall", with the number of images in its heading if known."""
 
     def read(row: Row, _: Group) -> Cell:
         return score_cell((row.scores if domain == "overall" else row.domains.get(domain, {})).get(metric))
 
-    whose = "of the whole split" if domain == "overall" else f"of the {domain} images"
+    part = "the whole split" if domain == "overall" else f"the {domain} images"
     name = f"{domain}, {images:,}" if images else domain
-    return Column(name, read, f"{metric} {whose}, times 100", name)
+    return Column(name, read, f"{metric} of {part}, times 100", name)
 
 
 def more_column(name: str, *, alone: bool) -> Column:
-    """A metric of `--more-metrics` by its stored name; `alone`: no other column is of the same metric."""
+    """The column of a metric of `--more-metrics`; `alone`: no other column has the same metric with another model."""
     info = more_metric_info(name)
     scale = ", times 100" if info.number == "percent" else ""
     meaning = f"{info.heading}: {info.meaning}{scale}; {_direction(info)}"
@@ -221,7 +236,7 @@ def cost_column(name: str, rows: Sequence[Row]) -> Column:
 
 
 def published_column(read: Callable[[Row, Group], Cell]) -> Column:
-    """The nearest number that a paper prints."""
+    """The column of published scores."""
     return Column(
         "Published",
         read,
@@ -234,7 +249,7 @@ def published_column(read: Callable[[Row, Group], Cell]) -> Column:
 
 
 def score_cell(spread: Spread | Quantity | None, show: Callable[[float], str] = numbers.percent) -> Cell:
-    """A score over seeds, or of one; where seeds lack it the reason is a note."""
+    """The cell of a score over seeds, or of one run's score."""
     if spread is None:
         return noted(DASH, "not stored for this run")
     value = spread.value if isinstance(spread, Quantity) else spread.mean
@@ -249,17 +264,18 @@ def score_cell(spread: Spread | Quantity | None, show: Callable[[float], str] = 
 
 
 def interval_cell(row: Row, group: Group) -> Cell:
-    """The 95 % interval of the score that ranks; that of one seed is marked, since it says nothing of other seeds.
+    """The 95 % interval of the ranking score, with a note where it covers images only, as with one seed.
 
-    That of captions as given is not: the table says so of all of them, but of a row of several files.
+    Tables of captions as given have that note once for all rows, except for rows of several files.
     """
     spread = row.scores.get(group.metric)
     text = numbers.bounds(spread.low, spread.high, numbers.percent) if spread else ""
     if spread is None or not text:
         return Cell("")
     if spread.over != OVER_IMAGES:
-        several = f"{len(row.seeds)} files: the 95 % interval is {spread.over}"
-        return noted(text, several) if group.is_as_given else Cell(text, reason=spread.over)
+        if group.is_as_given:
+            return noted(text, f"{len(row.seeds)} files: the 95 % interval is {spread.over}")
+        return Cell(text, reason=spread.over)
     if group.is_as_given:
         return Cell(text, reason=AS_GIVEN)
     if row.role == "reference":
@@ -268,15 +284,16 @@ def interval_cell(row: Row, group: Group) -> Cell:
 
 
 def row_rank_cell(row: Row, group: Group) -> Cell:
-    """The row's rank on the group's metric, and those on the others for tables that are sorted by these."""
-    rank, alone = row.ranks.get(group.metric), len(group.rows) < 2
-    if not alone:
-        return replace(rank_cell(rank), by_metric={metric: rank_cell(other) for metric, other in row.ranks.items()})
+    """The row's rank on the group's metric, with the ranks on all others for tables that are sorted by these."""
+    rank = row.ranks.get(group.metric)
+    if len(group.rows) > 1:
+        by_metric = {metric: rank_cell(metric_rank) for metric, metric_rank in row.ranks.items()}
+        return replace(rank_cell(rank), by_metric=by_metric)
     return rank_cell(rank) if rank and rank.not_above else Cell("")
 
 
 def rank_cell(rank: RankInterval | None) -> Cell:
-    """Ranks as "1–3"; where there are none, why in a few words, with a note."""
+    """A range of ranks such as "1–3", or in a few words why there is none, with a note."""
     if rank is None:
         return Cell("")
     if rank.is_baseline:
@@ -299,7 +316,7 @@ def rank_cell(rank: RankInterval | None) -> Cell:
 
 
 def _not_above(tests: Sequence[BaselineTest]) -> str:
-    """How far a row is from baselines that it is not above, as "not significantly better than majority (p = 0.4)"."""
+    """Tests against baselines in words, such as "not significantly better than majority (p = 0.4)"."""
     by_verdict: dict[str, list[str]] = {}
     for test in tests:
         verdict = "significantly worse than" if test.estimate.is_significant else "not significantly better than"
@@ -308,7 +325,7 @@ def _not_above(tests: Sequence[BaselineTest]) -> str:
 
 
 def cost_cell(row: Row, name: str) -> Cell:
-    """A row's cost, marked where that is an estimate, noise, or of another machine than others."""
+    """A row's cost; marked if it is an estimate, noisy, or measured on another machine than the others."""
     if row.role == "reference" and (name not in row.costs or row.costs[name].value is None):
         return Cell("")  # it has no model
     cell = quantity_cell(row.costs, name)
@@ -334,7 +351,7 @@ def _stated_cell(name: str, stated: Quantity, hardware: str) -> Cell:
 
 
 def quantity_cell(costs: Mapping[str, Quantity], name: str) -> Cell:
-    """A cost of these in its own unit; an estimate as its bounds, with what it assumes."""
+    """A cost in its own unit; an estimate is shown as its bounds, with a note on what it assumes."""
     quantity = costs.get(name)
     if quantity is None:
         return noted(DASH, "not measured for this run")
@@ -348,7 +365,7 @@ def quantity_cell(costs: Mapping[str, Quantity], name: str) -> Cell:
 
 
 def cost_list(measured: Mapping[str, Quantity]) -> list[tuple[str, str, Cell]]:
-    """A run's costs as label, meaning and number; the reason of a missing one stands beside it."""
+    """Label, meaning and cell of each of a run's costs."""
     infos = [cost_info(name, measured[name].unit) for name in cost_order(measured)]
     return [(info.label, info.meaning, quantity_cell(measured, info.name)) for info in infos]
 

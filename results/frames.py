@@ -158,16 +158,16 @@ class Results:
         groups = leaderboard(self._store, metric, options, runs=list(runs.values()))
         groups.sort(key=lambda group: -len(group.rows))
         check_known("split", split, dict.fromkeys(group.split for group in groups))
-        shown = [
-            (number, group, row)
-            for number, group in enumerate(groups, start=1)
+        numbered_rows = [
+            (group_number, group, row)
+            for group_number, group in enumerate(groups, start=1)
             for row in (*group.rows, *group.references)
             if split in {None, group.split}
         ]
-        metrics = list(dict.fromkeys((metric, *(name for *_, row in shown for name in row.scores))))
+        metrics = list(dict.fromkeys((metric, *(name for *_, row in numbered_rows for name in row.scores))))
         units = {name: cost.unit for run in runs.values() for name, cost in run.costs.items() if cost.unit}
-        names = dict.fromkeys(name for *_, row in shown for name in row.costs)
-        bounded = {name for *_, row in shown for name, cost in row.costs.items() if cost.low is not None}
+        names = dict.fromkeys(name for *_, row in numbered_rows for name in row.costs)
+        bounded = {name for *_, row in numbered_rows for name, cost in row.costs.items() if cost.low is not None}
         costs = {
             (name, part): with_unit(name if part == "value" else f"{name}_{part}", units.get(name, ""))
             for name in names
@@ -184,12 +184,12 @@ class Results:
         }
         rows = [
             {
-                **_identity(number, group, row, [runs[key] for key in row.keys]),
+                **_identity(group_number, group, row, [runs[key] for key in row.keys]),
                 **_scores(row, metrics),
                 **_rank(row, group, runs[row.keys[0]]),
                 **{column: getattr(row.costs.get(name), part, None) for (name, part), column in costs.items()},
             }
-            for number, group, row in shown
+            for group_number, group, row in numbered_rows
         ]
         return typed({name: [row[name] for row in rows] for name in dtypes}, dtypes)
 
@@ -221,9 +221,9 @@ class Results:
                 "held_out_percent": "float64",
                 "held_out_reason": "string",
             }
-            found = frame_of_runs(connection, rows, dtypes)
-            found[["score_percent", "low_percent", "high_percent", "held_out_percent"]] *= 100
-            return found
+            frame = frame_of_runs(connection, rows, dtypes)
+            frame[["score_percent", "low_percent", "high_percent", "held_out_percent"]] *= 100
+            return frame
 
     def more_metrics(self, *, split: str | None = None, metric: str | None = None) -> pd.DataFrame:
         """One row a finished run, split and metric of `bench run --more-metrics`; nothing is times 100.
@@ -238,14 +238,14 @@ class Results:
             columns = (Score.split, Score.metric, Score.value, Score.low, Score.high, Score.reason)
             query = select(Score.run_id, *columns).join(RunRow, RunRow.id == Score.run_id)
             rows = read_rows(connection, query.order_by(Score.run_id, Score.id), Score, split=split, metric=metric)
-            further = [(*row, more_metric_info(row[2]).better) for row in rows if is_more(row[2])]
+            scored = [(*row, more_metric_info(row[2]).better) for row in rows if is_more(row[2])]
             dtypes = {
                 **dict.fromkeys(("split", "metric"), "category"),
                 **dict.fromkeys(("value", "low", "high"), "float64"),
                 "reason": "string",
                 "better": "category",
             }
-            return frame_of_runs(connection, further, dtypes)
+            return frame_of_runs(connection, scored, dtypes)
 
     def image_scores(self, *, split: str | None = None, metric: str | None = None) -> pd.DataFrame:
         """One row a finished run, split, metric and image.
@@ -295,10 +295,10 @@ class Results:
         with self._store.reading() as connection:
             query = select(Caption.run_id, RunRow.dataset_id, Caption.split, Caption.image_id, Caption.caption)
             query = query.join(RunRow).order_by(Caption.run_id, Caption.split, Caption.image_id)
-            shown = select(Image.dataset_id, Image.image_id, Image.file, Image.domain, Image.references)
+            image_query = select(Image.dataset_id, Image.image_id, Image.file, Image.domain, Image.references)
             images = {
                 (dataset, image): (file, domain, tuple(references))
-                for dataset, image, file, domain, references in connection.execute(shown)
+                for dataset, image, file, domain, references in connection.execute(image_query)
             }
             rows = [
                 (run, split, image, *images.get((dataset, image), (None, None, ())), caption)
@@ -321,10 +321,12 @@ class Results:
             rows = read_rows(connection, query.join(RunRow).order_by(Cost.run_id, Cost.id), Cost)
             units = {name: unit for _, name, unit, *_ in rows if unit}  # what was not measured may have none
             rows = [(*row[:2], row[2] or units.get(row[1], ""), *row[3:]) for row in rows]
-            named = [(run, with_unit(name, unit), *of, unit, reason) for run, name, unit, *of, reason in rows]
+            named_costs = [
+                (run, with_unit(name, unit), *bounds, unit, reason) for run, name, unit, *bounds, reason in rows
+            ]
             measured = dict.fromkeys(("value", "low", "high"), "float64")
             dtypes = {"cost": "category", **measured, "unit": "category", "reason": "string"}
-            return frame_of_runs(connection, named, dtypes)
+            return frame_of_runs(connection, named_costs, dtypes)
 
     def epochs(self) -> pd.DataFrame:
         """One row an epoch of training, of runs that failed or still run too.
@@ -357,9 +359,9 @@ class Results:
             }
             query = select(Epoch.run_id, *(stored for stored, _ in columns.values())).join(RunRow)
             rows = connection.execute(query.order_by(Epoch.run_id, Epoch.stage, Epoch.epoch)).all()
-            found = frame_of_runs(connection, rows, {name: dtype for name, (_, dtype) in columns.items()})
-            found["val_CIDEr-D_percent"] *= 100
-            return found
+            frame = frame_of_runs(connection, rows, {name: dtype for name, (_, dtype) in columns.items()})
+            frame["val_CIDEr-D_percent"] *= 100
+            return frame
 
 
 _FIRST = {
@@ -384,10 +386,10 @@ _LAST = {
 }
 
 
-def _identity(number: int, group: Group, row: Row, runs: Sequence[Run]) -> dict[str, Any]:
+def _identity(group_number: int, group: Group, row: Row, runs: Sequence[Run]) -> dict[str, Any]:
     codes = [run.code for run in runs if run.code]
     return {
-        "group": number,
+        "group": group_number,
         "dataset": group.dataset,
         "split": group.split,
         "track": group.track,
@@ -401,7 +403,7 @@ def _identity(number: int, group: Group, row: Row, runs: Sequence[Run]) -> dict[
         "outdated": row.outdated,
         "elsewhere": row.other_hardware,
         "plugins": ", ".join(row.plugins) or None,
-        "other_machines": "; ".join(dict.fromkeys(other.said for other in row.other_machines.values())) or None,
+        "other_machines": "; ".join(dict.fromkeys(machine.said for machine in row.other_machines.values())) or None,
         "fingerprint": group.fingerprint,
         "signature": format_signature(runs[0].table_signature),
         "code_model": " ".join(dict.fromkeys(code.model for code in codes if code.model)) or None,
@@ -418,14 +420,14 @@ def _stated(row: Row) -> str | None:
 
 
 def _scores(row: Row, metrics: Sequence[str]) -> dict[str, float | None]:
-    found: dict[str, float | None] = {}
+    scores: dict[str, float | None] = {}
     for metric in metrics:
         spread = row.scores.get(metric)
         for part, name in _OF_METRIC.items():
             value = getattr(spread, part, None)
-            found[f"{metric}_{name}"] = value or 0 if part == "n" else _percent(value)
-        found[f"{metric}_held_out_percent"] = _percent(row.held_out[metric].mean if metric in row.held_out else None)
-    return found
+            scores[f"{metric}_{name}"] = value or 0 if part == "n" else _percent(value)
+        scores[f"{metric}_held_out_percent"] = _percent(row.held_out[metric].mean if metric in row.held_out else None)
+    return scores
 
 
 def _percent(fraction: float | None) -> float | None:
@@ -433,8 +435,8 @@ def _percent(fraction: float | None) -> float | None:
 
 
 def _rank(row: Row, group: Group, run: Run) -> dict[str, Any]:
-    found = nearest(row.model, group.split, run.signature, run.config)
-    told, match = told_by_card(run.config), found if row.role == "model" else None
+    nearest_score = nearest(row.model, group.split, run.signature, run.config)
+    stated, match = told_by_card(run.config), nearest_score if row.role == "model" else None
     rank, spread = row.ranks.get(group.metric), row.scores.get(group.metric)
     return {
         "rank_low": rank and rank.best,
@@ -445,21 +447,21 @@ def _rank(row: Row, group: Group, run: Run) -> dict[str, Any]:
         "not_above": " ".join(test.baseline for test in rank.not_above) or None if rank else None,
         "p_against_best": rank and rank.p_against_best,
         "p_against_above": rank and rank.p_against_above,
-        f"{RANKING_METRIC}_published_percent": match.score.value if match and told is None else told,
-        f"{RANKING_METRIC}_published_matches": match.matches if match and told is None else None,
+        f"{RANKING_METRIC}_published_percent": match.score.value if match and stated is None else stated,
+        f"{RANKING_METRIC}_published_matches": match.matches if match and stated is None else None,
     }
 
 
 def typed(columns: Mapping[str, Sequence[Any]], dtypes: Mapping[str, str]) -> pd.DataFrame:
     """The columns that `dtypes` names, in its order, of these types even without a row; None is missing."""
-    found = {}
+    series = {}
     for name, dtype in dtypes.items():
         if dtype == "category":  # in the order in which they first occur
             kinds = pd.Index(list(dict.fromkeys(value for value in columns[name] if value is not None)), dtype="str")
-            found[name] = pd.Series(pd.Categorical(columns[name], categories=kinds))
+            series[name] = pd.Series(pd.Categorical(columns[name], categories=kinds))
         else:
-            found[name] = pd.Series(columns[name], dtype=dtype)
-    return pd.DataFrame(found)
+            series[name] = pd.Series(columns[name], dtype=dtype)
+    return pd.DataFrame(series)
 
 
 def read_rows(connection: Connection, query: Select[*tuple[Any, ...]], table: type[Base], **chosen: str | None) -> Rows:
@@ -473,11 +475,11 @@ def read_rows(connection: Connection, query: Select[*tuple[Any, ...]], table: ty
     return rows
 
 
-def check_known(name: str, value: str | None, known: Iterable[str]) -> None:
+def check_known(name: str, value: str | None, choices: Iterable[str]) -> None:
     """StoreError where a value is none of the known ones, unless there are none at all."""
-    there_are = list(known)
-    if there_are and value is not None and value not in there_are:
-        raise StoreError(f"no {name} {value!r} in these results", f"there are: {', '.join(there_are)}")
+    names = list(choices)
+    if names and value is not None and value not in names:
+        raise StoreError(f"no {name} {value!r} in these results", f"there are: {', '.join(names)}")
 
 
 def frame_of_runs(connection: Connection, rows: Rows, dtypes: Mapping[str, str]) -> pd.DataFrame:
@@ -488,7 +490,7 @@ def frame_of_runs(connection: Connection, rows: Rows, dtypes: Mapping[str, str])
     for run, *fields, signature, code in connection.execute(query.join(DatasetRow)):
         made_by = (code["model"], code["revision"]) if code else (None, None)
         runs[run] = fields[: len(identity)], (*fields[len(identity) :], format_signature(signature), *made_by)
-    whole = [(*runs[run][0], *values, *runs[run][1]) for run, *values in rows]
+    table = [(*runs[run][0], *values, *runs[run][1]) for run, *values in rows]
     dtypes = {**IDENTITY, **dtypes, **CONDITIONS}
-    columns = list(zip(*whole, strict=True)) or [()] * len(dtypes)
+    columns = list(zip(*table, strict=True)) or [()] * len(dtypes)
     return typed(dict(zip(dtypes, columns, strict=True)), dtypes)

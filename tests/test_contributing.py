@@ -142,7 +142,7 @@ def test_a_format_is_its_file_and_its_line(copy: Path) -> None:
         Image.new("RGB", (8, 8)).save(copy / f"{number}.jpg")
     rows = [f"{number}.jpg;a {word} dog;test" for number, word in enumerate(("red", "blue", "green"))]
     (copy / "captions.txt").write_text("\n".join(["picture;caption;split", *rows]), encoding="utf-8")
-    assert "Semicolons" in bench(copy, "data", "convert", "captions.txt", "--out", "converted.json")
+    bench(copy, "data", "convert", "captions.txt", "--out", "converted.json")
     assert json.loads((copy / "converted.json").read_text())["images"][1]["sentences"][0]["raw"] == "a blue dog"
     assert changed_files(copy) == listed_files("a form of annotations")
 

@@ -105,7 +105,7 @@ class CaptionsFile:
 
     @property
     def place(self) -> str:
-        """A digest of the machine and the path: what the file held before is told by it."""
+        """A digest of the machine and the path, by which earlier contents of the file are recognised."""
         return digest([platform.node(), str(absolute(self.path))])
 
     def run(self, common: Mapping[str, Any]) -> CaptionsRun:
@@ -114,8 +114,10 @@ class CaptionsFile:
         BenchError where a file of scores cannot be read.
         """
         files = {name: scores_file(self.path, file) for name, file in self.card.scores.items()}
-        if own := [name for name in files if base_name(name) in metric_names()]:
-            raise BenchError(f"the card of {self.path}: {own[0]} is computed here", "take it out of the card's scores")
+        if built_in := [name for name in files if base_name(name) in metric_names()]:
+            raise BenchError(
+                f"the card of {self.path}: {built_in[0]} is computed here", "take it out of the card's scores"
+            )
         located: RunFiles = common["files"]
         return CaptionsRun(
             **{**common, "files": located.model_copy(update={"captions": self.path})},
@@ -137,10 +139,10 @@ class CaptionsFile:
         """The card as reports read it from a run's configuration, and when it was asked for of which file."""
         card = self.card
         kind = {None: "", True: "an ensemble", False: "one model"}[card.ensemble]
-        told = {"features": card.features, "decoding": card.decoding, "models": kind, "captions from": card.whose}
-        said = [f"{what}: {value}" for what, value in told.items() if value]
-        said.append(f"{self.path.name} (sha256 {self.checksum[:16]})")
-        seen = {
+        facts = {"features": card.features, "decoding": card.decoding, "models": kind, "captions from": card.whose}
+        parts = [f"{label}: {value}" for label, value in facts.items() if value]
+        parts.append(f"{self.path.name} (sha256 {self.checksum[:16]})")
+        pretraining = {
             "data_sets": card.trained_on,
             "captions": "",
             "captions_of": card.trained_on,
@@ -148,19 +150,21 @@ class CaptionsFile:
             "source": "the card of its captions",
         }
         # Who has seen the training captions of this data set alone has seen what models that are trained here see.
-        own = _plain(dataset) + ("coco" if re.match(r"captions_(train|val)20\d\d", dataset) else "")
-        alike = card.trained_on and not card.overlap and all(_plain(each) in own for each in card.trained_on)
+        data_names = _plain(dataset) + ("coco" if re.match(r"captions_(train|val)20\d\d", dataset) else "")
+        is_like_trained = (
+            card.trained_on and not card.overlap and all(_plain(name) in data_names for name in card.trained_on)
+        )
         return {
             **card.model_dump(mode="json"),
             "family": self.name,
             "name": self.name,
             "named": bool(card.name),
             "source": card.link,
-            "summary": f"Captions of another system; {'; '.join(said)}.",
+            "summary": f"Captions of another system; {'; '.join(parts)}.",
             "sha256": self.checksum,
             "file": self.place,
             "asked": datetime.now(UTC).isoformat(),
-            **({} if alike else {"pretraining": seen}),
+            **({} if is_like_trained else {"pretraining": pretraining}),
         }
 
     def checked(self, data: BenchmarkData, reporter: Reporter, *, allow_subset: bool) -> Self:
@@ -189,11 +193,13 @@ def find_captions(words: Iterable[str], cards: Path | None) -> dict[str, list[Ca
     `cards` is a YAML file with the cards of several files by their names; those beside the files go before it.
     BenchError where two files have one name that no card gives them: they need not be seeds of one system.
     """
-    listed = {} if cards is None else _yaml(cards)
-    shared = {str(name): _card(entry, cards, f" of {name}") for name, entry in listed.items() if cards is not None}
-    found: dict[str, list[CaptionsFile]] = {word: [] for word in words}
+    card_entries = {} if cards is None else _yaml(cards)
+    shared = {
+        str(name): _card(entry, cards, f" of {name}") for name, entry in card_entries.items() if cards is not None
+    }
+    files_by_word: dict[str, list[CaptionsFile]] = {word: [] for word in words}
     of_word: dict[Path, str] = {}
-    for word in found:
+    for word in files_by_word:
         for path in map(absolute, _paths(word)):
             of_word.setdefault(path, word)
     names = {name for path in of_word for name in (path.name, path.name.removesuffix(".gz"))}
@@ -203,22 +209,24 @@ def find_captions(words: Iterable[str], cards: Path | None) -> dict[str, list[Ca
             f"name the cards as the files: {', '.join(sorted(path.name for path in of_word))[:200]}",
         )
     stems = Counter(path.name.partition(".")[0] for path in of_word)
-    named: dict[str, list[tuple[Path, str]]] = {}
+    seeds_by_name: dict[str, list[tuple[Path, str]]] = {}
     for path, word in of_word.items():
-        beside, stem = path.with_name(path.name + CARD), path.name.partition(".")[0]
+        card_path, stem = path.with_name(path.name + CARD), path.name.partition(".")[0]
         card = shared.get(path.name, shared.get(path.name.removesuffix(".gz"), SystemCard()))
-        if beside.is_file():
-            card = _card(_yaml(beside), beside)
+        if card_path.is_file():
+            card = _card(_yaml(card_path), card_path)
         name = card.name or (stem if stems[stem] == 1 else f"{path.parent.name}/{stem}")
-        seeds = named.setdefault(name, [])
-        found[word].append(CaptionsFile(path, hashlib.sha256(read_file(path)).hexdigest(), card, name, len(seeds)))
+        seeds = seeds_by_name.setdefault(name, [])
+        files_by_word[word].append(
+            CaptionsFile(path, hashlib.sha256(read_file(path)).hexdigest(), card, name, len(seeds))
+        )
         seeds.append((path, card.name))
-        if len(seeds) > 1 and not all(said for _, said in seeds):
+        if len(seeds) > 1 and not all(card_name for _, card_name in seeds):
             raise BenchError(
                 f"{seeds[0][0]} and {path} would both be called {name}",
                 f"give each a card, {path.name}{CARD} with the line name: NAME; files of one such name are seeds",
             )
-    return found
+    return files_by_word
 
 
 def _paths(word: str) -> list[Path]:
@@ -226,7 +234,7 @@ def _paths(word: str) -> list[Path]:
     patterns: list[Path] = []
     with suppress(ValueError):  # no pattern
         patterns = [] if path.is_file() else sorted(path.parent.glob(path.name))
-    matching = [each for each in patterns if not each.name.endswith(CARD)]
+    matching = [match for match in patterns if not match.name.endswith(CARD)]
     if not matching:
         require_file(
             path, "the file of captions", f"write {CAPTIONS}FILE, or a pattern such as '{CAPTIONS}folder/*.json'"
@@ -261,37 +269,39 @@ def captions_by_split(
     path: Path, data: BenchmarkData, options: MatchOptions, *, allow_subset: bool
 ) -> tuple[dict[str, dict[int, str]], str | None, list[str]]:
     """The captions of a file by evaluated split, less splits without any; what names their images; and notes."""
-    splits, further = data.evaluated, data.beyond_limit()
-    whole = {name: (*of, *further.get(name, ())) for name, of in splits.items()}
-    samples = [sample for of in whole.values() for sample in of]
+    splits, beyond_limit = data.evaluated, data.beyond_limit()
+    all_samples = {name: (*group, *beyond_limit.get(name, ())) for name, group in splits.items()}
+    samples = [sample for group in all_samples.values() for sample in group]
     files = {sample.image_id: sample.file for sample in samples if sample.file}
-    order = [sample.image_id for sample in whole["test"]]  # positions count the test split
+    order = [sample.image_id for sample in all_samples["test"]]  # positions count the test split
     if not options.by_position:
-        order += [sample.image_id for name, of in whole.items() if name != "test" for sample in of]
-    others = {sample.image_id for sample in data.dataset.samples}.difference(order)
-    other_files = {sample.file for sample in data.dataset.samples if sample.file and sample.image_id in others}
+        order += [sample.image_id for name, group in all_samples.items() if name != "test" for sample in group]
+    other_ids = {sample.image_id for sample in data.dataset.samples}.difference(order)
+    other_files = {sample.file for sample in data.dataset.samples if sample.file and sample.image_id in other_ids}
     labels = data.dataset.labels
     try:
         predictions = read_predictions(path, order, files, labels=labels, other_files=other_files, options=options)
     except BenchError as error:
         raise BenchError(str(error), _on_the_card(error.hint, path)) from error
-    predictions = predictions.without([sample.image_id for of in further.values() for sample in of])
-    covered = {split: of for split, of in splits.items() if any(each.image_id in predictions.captions for each in of)}
-    wanted = {sample.image_id: sample.captions for of in (covered or splits).values() for sample in of}
+    predictions = predictions.without([sample.image_id for group in beyond_limit.values() for sample in group])
+    covered = {
+        split: group for split, group in splits.items() if any(each.image_id in predictions.captions for each in group)
+    }
+    references = {sample.image_id: sample.captions for group in (covered or splits).values() for sample in group}
     try:
         _, captions, notes = check_predictions(
-            predictions, References("", wanted, others=frozenset(others)), allow_subset=allow_subset
+            predictions, References("", references, others=frozenset(other_ids)), allow_subset=allow_subset
         )
     except BenchError as error:
         raise BenchError(f"{path}: {error}", error.hint) from error
     notes = [f"left out: {note}" for note in notes]
     if predictions.by_position:
         notes.append(POSITIONS)
-    doubts = filter(None, (*odd_captions(captions), without_shared_words(captions, wanted)))
+    doubts = filter(None, (*odd_captions(captions), without_shared_words(captions, references)))
     notes += [f"perhaps no captions: {doubt}" for doubt in doubts]
     by_split = {}
-    for split, of in covered.items():
-        ids = {each.image_id for each in of}
+    for split, group in covered.items():
+        ids = {each.image_id for each in group}
         by_split[split] = {image_id: text for image_id, text in captions.items() if image_id in ids}
     return by_split, predictions.id_field, notes
 
@@ -329,7 +339,7 @@ def score_captions(
     by_split, _, _ = captions_by_split(path, data, options, allow_subset=True)
     for split, captions in by_split.items():
         files = {sample.image_id: sample.file for sample in data.evaluated[split] if sample.file}
-        others = {
+        other_scores = {
             name: scores_by_image(
                 scores_file(path, file),
                 name,
@@ -341,7 +351,7 @@ def score_captions(
             for name, file in config.scores.items()
         }
         result, seconds = score_split(
-            split, captions, within(data, split, captions), evaluator, others, held_out=held_out
+            split, captions, within(data, split, captions), evaluator, other_scores, held_out=held_out
         )
         if split == "test":
             costs["score_seconds"] = Quantity(seconds, unit="s")

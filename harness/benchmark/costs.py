@@ -178,14 +178,14 @@ def _work(summary: TrainState, macs_per_image: Sequence[float], context: RunCont
 def pass_costs(model: Captioner, *, cells: int, caption_length: int) -> PassCosts:
     """The costs of one image of `cells` grid cells or regions."""
     visual = example_for(model, length=cells)
-    body, seen = model, visual
+    body, body_input = model, visual
     if isinstance(model, HasBackbone):
         visual = visual.to(next(model.parameters()).device)
         with torch.inference_mode(), eval_mode(model):
             tokens = model.encode(visual).features.shape[1]
         body = model.body
-        seen = example_visual(body.visual, length=tokens)
-    counts = count_flops(body, seen, caption_length=caption_length, beam_size=1)
+        body_input = example_visual(body.visual, length=tokens)
+    counts = count_flops(body, body_input, caption_length=caption_length, beam_size=1)
     backbone = 0 if body is model else count_encoder(model, visual).macs - counts.encoder.macs
     return PassCosts(
         encoder=counts.encoder.macs,
@@ -222,7 +222,7 @@ def timed_images(image_ids: Sequence[int], count: int) -> list[int]:
     """So many of the images, or all where they are fewer: one of each of as many equal stretches, by a fixed seed."""
     count = min(count, len(image_ids))
     random = np.random.default_rng(0)
-    edges = [number * len(image_ids) // count for number in range(count + 1)]
+    edges = [index * len(image_ids) // count for index in range(count + 1)]
     return [image_ids[int(random.integers(first, last))] for first, last in pairwise(edges)]
 
 
@@ -260,19 +260,19 @@ def time_deferred(specs: Sequence[RunSpec], services: Services) -> None:
             add_costs(store, spec.key, untimed(ELSEWHERE).costs, {})
     if not rows:
         return
-    left = [spec for runs in rows.values() for spec in runs]
-    config = config_of(left[0])
-    seeds = config.preset.timed_seeds or len(left)
-    chosen = [spec for runs in rows.values() for spec in runs[:seeds]]
+    untimed_specs = [spec for runs in rows.values() for spec in runs]
+    config = config_of(untimed_specs[0])
+    seeds = config.preset.timed_seeds or len(untimed_specs)
+    timed_specs = [spec for runs in rows.values() for spec in runs[:seeds]]
     where = services.environment(torch.device(config.execution.device))  # another machine may have trained them
-    with reporter.task("timing captions", len(chosen)) as task:
-        for spec in chosen:
+    with reporter.task("timing captions", len(timed_specs)) as task:
+        for spec in timed_specs:
             timed = _time_stored(spec, services)
             add_costs(store, spec.key, timed.costs, {"measurement": {**where, **timed.state}})
             task.advance(detail=spec.model)
     for spec in (spec for runs in rows.values() for spec in runs[seeds:]):
         add_costs(store, spec.key, untimed(OTHER_SEED).costs, {})
-    reporter.log(f"timed captions of {len(chosen)} runs, one at a time")
+    reporter.log(f"timed captions of {len(timed_specs)} runs, one at a time")
 
 
 def weights_folder(key: str, config: RunConfig, workspace: Workspace) -> Path:
@@ -286,14 +286,14 @@ def time_hub(captioner: HubCaptioner, context: RunContext) -> Timed:
         return untimed(DEFERRED)
     preset, data, device = context.preset, context.data, context.compute.device
     samples = {sample.image_id: sample for sample in data.evaluated["test"]}
-    chosen = [samples[image_id] for image_id in timed_images(list(samples), preset.latency_repeats)]
-    seen = [captioner.inputs([load_image(data.dataset.path(sample))]) for sample in chosen]
-    turns = cycle(seen)
+    timed_samples = [samples[image_id] for image_id in timed_images(list(samples), preset.latency_repeats)]
+    inputs = [captioner.inputs([load_image(data.dataset.path(sample))]) for sample in timed_samples]
+    turns = cycle(inputs)
 
     def work() -> None:
         captioner.generate(next(turns), context.inputs.decoding)
 
-    return time_generation(work, len(seen), device, effort=Effort(ROUNDS, preset.energy_seconds), threads=THREADS)
+    return time_generation(work, len(inputs), device, effort=Effort(ROUNDS, preset.energy_seconds), threads=THREADS)
 
 
 def _time_stored(spec: RunSpec, services: Services) -> Timed:

@@ -1,7 +1,7 @@
-"""`execute_run(key, workspace)`: executes a planned run; finished ones are re-used, and an error becomes its row.
+"""`execute_run(key, workspace)` executes a planned run and stores its outcome.
 
-All that it needs is in the store and the workspace, so that it is the same in this process, in a worker of an executor,
-and in `bench work` on another machine. The lock of a run's folder decides who executes it.
+It reads all that it needs from the store and the workspace, so it works in this process, in a worker of an executor,
+and in `bench work` on another machine alike. Whoever holds the lock of the run's folder executes the run.
 """
 
 import json
@@ -9,12 +9,12 @@ import os
 import shutil
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import torch
 from rich.console import Console
@@ -67,19 +67,23 @@ from results.store.rescoring import has_run_of, missing_metrics, splits_without_
 LOG_TAIL_LINES = 40
 LOCK, LOG = "lock", "log.txt"
 RERUN_BY = "rerun_by.txt"
-"""In the folder of a run while it is retrained: the id of the Slurm job, empty outside Slurm."""
+"""A file in the run's folder while it is retrained: the id of the Slurm job, empty outside Slurm."""
 Ended = Literal["finished", "reused", "failed", "skipped", "busy"]
-_SEEN_WHILE_TRAINING: Final = frozenset(
+_MEASURED_WHILE_TRAINING: Final = frozenset(
     {"train_beside", "train_peak_memory_host", "train_peak_memory_device", "train_peak_memory_reserved"}
 )
-"""Costs that are measured during training: the epochs in the database do not have them."""
-_OF_THE_MACHINE: Final = frozenset(
+"""Costs that are measured during training and not stored with its epochs."""
+_MACHINE_COSTS: Final = frozenset(
     {
-        *("train_seconds", "train_images_per_second", "train_data_wait"),
-        *("train_gmac_per_second", "train_utilisation", "train_a100_hours_estimate"),
+        "train_seconds",
+        "train_images_per_second",
+        "train_data_wait",
+        "train_gmac_per_second",
+        "train_utilisation",
+        "train_a100_hours_estimate",
     }
 )
-"""Costs that depend on the machine."""
+"""Training costs that depend on the machine."""
 
 
 class _BusyError(Exception):
@@ -87,22 +91,23 @@ class _BusyError(Exception):
 
 
 def execute_run(key: str, workspace: Workspace, rerun: bool = False, wait: bool = True) -> Ended:
-    """Execute a planned run of a workspace, unless it is finished; an error in it becomes its row.
+    """Execute a planned run of a workspace unless it is finished; an error in the run is stored as its failure.
 
     Args:
         rerun: train a finished run again, from its beginning.
-        wait: for another command that executes the run; otherwise it is `busy`.
+        wait: wait for another process that executes the run; without it, the run ends as `busy` here.
 
     Raises:
-        BenchError: the row does not say how it is executed.
+        BenchError: the run's row has no configuration.
     """
-    services, folder = services_of(workspace), workspace.run_folder(key)
+    services = services_of(workspace)
+    folder = workspace.run_folder(key)
     folder.mkdir(parents=True, exist_ok=True)
 
     def on_wait() -> None:
         if not wait:
             raise _BusyError
-        services.reporter.note(f"  {key}: another process works on it; waiting")
+        services.reporter.note(f"  {key}: another process executes it; waiting")
 
     with ExitStack() as stack:
         if services.is_of_worker:
@@ -116,8 +121,8 @@ def execute_run(key: str, workspace: Workspace, rerun: bool = False, wait: bool 
         spec = services.store.spec(key)
         if not rerun and services.store.status(key) == "finished":
             try:
-                added = _add_what_is_missing(spec, services)
-            except Exception as error:  # the other runs go on
+                added = _add_missing_scores_of_run(spec, services)
+            except Exception as error:  # must not stop the other runs
                 added = f"; not scored again: {error}"
             reporter.log(f"  {spec.model}: re-used, finished before{added}")
             return "reused"
@@ -138,15 +143,15 @@ def execute_run(key: str, workspace: Workspace, rerun: bool = False, wait: bool 
 
 
 def _is_requeued(folder: Path) -> bool:
-    """Whether this Slurm job began to retrain the run before it was requeued, and so resumes it."""
+    """Whether this Slurm job had begun to retrain the run when it was requeued, and now resumes it."""
     if not int(os.environ.get("SLURM_RESTART_COUNT") or 0) or not (folder / RERUN_BY).is_file():
         return False
     return (folder / RERUN_BY).read_text(encoding="utf-8") == os.environ.get("SLURM_JOB_ID", "")
 
 
 def _run_and_store(spec: RunSpec, config: RunConfig, services: Services, *, rerun: bool) -> Ended:
-    """Execute a run that this process has locked; it ends as a row of the store."""
-    store, workspace = services.store, services.workspace
+    """Execute a run that this process has locked, and store its outcome or its failure."""
+    store = services.store
     reporter = RunReporter(services.reporter, store, spec.key)
     device = torch.device(config.execution.device)
     environment = {**services.environment(device), "state": describe_state(device)}
@@ -154,86 +159,112 @@ def _run_and_store(spec: RunSpec, config: RunConfig, services: Services, *, reru
     store.begin(spec.key, environment, spec.code)
     try:
         with contain_exits():
-            check_plugins(config.execution.digests)
-            if not (rerun or config.execution.accept_mixed):
-                check_versions(spec.key, store, environment)
-            context = services.context(config)
-            _refuse_other_key(spec, config, context, workspace)
-            services.warm_up(context)
-            # Rows without a model here have no experiment trackers.
-            names = () if spec.kind in {"captions", "reference"} else config.execution.log
-            with RunLog(names, spec, workspace.logs, reporter) as log:
-
-                def record(epoch: EpochRecord) -> None:
-                    store.record_epoch(spec.key, epoch)
-                    log.on_epoch(epoch)
-
-                if not rerun:
-                    _discard_checkpoints_without_epochs(spec.key, services)
-                machine = machine_of(environment, "trained")
-                evaluator, held_out = services.evaluator(context), has_run_of(store, "human", spec.dataset)
-                tools = RunTools(
-                    folder=weights_folder(spec.key, config, workspace),
-                    store=store,
-                    evaluator=evaluator,
-                    reporter=reporter,
-                    on_epoch=record,
-                    on_step=log.on_step,
-                    stage_cache=_stage_cache(spec, config, services, context, machine, may_reuse=not rerun),
-                    held_out=held_out,
-                )
-                match config:
-                    case TrainedRun():
-                        outcome = train_run(config, context, tools)
-                    case PretrainedRun() | StoredRun():
-                        outcome = evaluate_run(config, context, tools)
-                    case EnsembleRun():
-                        outcome = evaluate_ensemble(config, context, tools)
-                    case HubRun():
-                        outcome = run_hub(config, context, tools)
-                    case CaptionsRun():
-                        outcome = score_captions(config, context.data, evaluator, held_out=held_out)
-                    case ReferenceRun():
-                        outcome = score_reference(config.model, context.data, evaluator, held_out=held_out)
-                outcome = _costs_with_beginning(outcome, workspace.run_folder(spec.key) / BEGINNING, machine)
-                outcome = replace(outcome, environment=environment | outcome.environment)
-                log.finish(outcome)
+            outcome = _run(spec, config, services, environment, reporter, rerun=rerun)
         store.finish(spec.key, outcome)
     except KeyboardInterrupt:
-        with suppress(StoreError):  # what ends is the command, whatever the store says
+        with suppress(StoreError):  # the command ends even where the database cannot be written
             store.interrupt(spec.key, INTERRUPTED)
         raise
-    except WeightsMissing as missing:
-        reason = f"{missing} ({missing.hint})"
+    except WeightsMissing as error:
+        reason = f"{error} ({error.hint})"
         store.skip(spec.key, reason)
         reporter.note(f"  skipped: {reason}", style="yellow")
         return "skipped"
     except Exception as error:
-        tail = "\n".join(traceback.format_exc().splitlines()[-LOG_TAIL_LINES:])
         reason = str(error) or type(error).__name__
         if line := place_in_plugin(error):
             reason += f" ({line})"
         if hint := getattr(error, "hint", None):
             reason += f" ({hint})"
-        store.fail(spec.key, type(error).__name__, reason, tail)
+        trace = traceback.format_exc()
+        store.fail(spec.key, type(error).__name__, reason, "\n".join(trace.splitlines()[-LOG_TAIL_LINES:]))
         reporter.note(f"  failed: {type(error).__name__}: {reason}", style="red")
         if wants_traceback():
-            reporter.note(traceback.format_exc())
+            reporter.note(trace)
         return "failed"
     return "finished"
 
 
-def _refuse_other_key(spec: RunSpec, config: RunConfig, context: RunContext, workspace: Workspace) -> None:
-    """BenchError where what is executed here is not what was planned: other data, weights, code, or another release.
+def _run(
+    spec: RunSpec,
+    config: RunConfig,
+    services: Services,
+    environment: Mapping[str, Any],
+    reporter: Reporter,
+    *,
+    rerun: bool,
+) -> Outcome:
+    """The outcome of a run, executed by the function for its kind.
 
-    An ensemble is what its members are.
+    Raises:
+        BenchError: code, data or package versions are not those that the run was planned with.
+    """
+    store, workspace = services.store, services.workspace
+
+    # Check that this process would execute what was planned.
+    check_plugins(config.execution.digests)
+    if not (rerun or config.execution.accept_mixed):
+        check_versions(spec.key, store, environment)
+    context = services.context(config)
+    _refuse_other_key(spec, config, context, workspace)
+
+    evaluator = services.evaluator(context)
+    services.warm_up(context)
+    held_out = has_run_of(store, "human", spec.dataset)
+    machine = machine_of(environment, "trained")
+    if not rerun:
+        _discard_checkpoints_without_epochs(spec.key, services)
+
+    has_model = spec.kind not in {"captions", "reference"}
+    with RunLog(config.execution.log if has_model else (), spec, workspace.logs, reporter) as log:
+
+        def record_epoch(epoch: EpochRecord) -> None:
+            store.record_epoch(spec.key, epoch)
+            log.on_epoch(epoch)
+
+        tools = RunTools(
+            folder=weights_folder(spec.key, config, workspace),
+            store=store,
+            evaluator=evaluator,
+            reporter=reporter,
+            on_epoch=record_epoch,
+            on_step=log.on_step,
+            stage_cache=_stage_cache(spec, config, services, context, machine, may_reuse=not rerun),
+            held_out=held_out,
+        )
+        match config:
+            case TrainedRun():
+                outcome = train_run(config, context, tools)
+            case PretrainedRun() | StoredRun():
+                outcome = evaluate_run(config, context, tools)
+            case EnsembleRun():
+                outcome = evaluate_ensemble(config, context, tools)
+            case HubRun():
+                outcome = run_hub(config, context, tools)
+            case CaptionsRun():
+                outcome = score_captions(config, context.data, evaluator, held_out=held_out)
+            case ReferenceRun():
+                outcome = score_reference(config.model, context.data, evaluator, held_out=held_out)
+        outcome = _without_unmeasured_costs(outcome, workspace.run_folder(spec.key) / BEGINNING, machine)
+        outcome = replace(outcome, environment={**environment, **outcome.environment})
+        log.finish(outcome)
+    return outcome
+
+
+def _refuse_other_key(spec: RunSpec, config: RunConfig, context: RunContext, workspace: Workspace) -> None:
+    """BenchError where data, weights, code or release differ from those that the run was planned with.
+
+    Of an ensemble only the data are compared: its members are checked when they are executed.
     """
     folder = config.files.checkpoint
-    if folder is not None and not folder.is_dir():  # the run itself is skipped then
+    if folder is not None and not folder.is_dir():  # the run will be skipped, with the reason
         return
     if config.kind == "ensemble":
         if context.data.fields.data != spec.dataset:
-            raise BenchError(f"the data are {context.data.fields.data}, not {spec.dataset}", "plan the ensemble again")
+            raise BenchError(
+                f"the ensemble was planned for {spec.dataset}, but the data are {context.data.fields.data}",
+                "run its `bench run` command again",
+            )
         return
     signature, code = describe(config, context, workspace)
     if (key := run_key(config, signature, code)) == spec.key:
@@ -247,27 +278,29 @@ def _refuse_other_key(spec: RunSpec, config: RunConfig, context: RunContext, wor
         names = spec.code.changed_files(code)
     differing = ", ".join(names[:4]) or "other settings"
     raise BenchError(
-        f"{spec.key} was planned, and what would be executed here is {key}; other: {differing}",
-        "plan it again by the `bench run` that it is of",
+        f"{spec.key} was planned, but the run would be {key} here; different: {differing}",
+        "run its `bench run` command again, which plans it anew",
     )
 
 
-def _add_what_is_missing(spec: RunSpec, services: Services) -> str:
-    """A note on scores that a finished run lacked, and that were added now or cannot be had."""
+def _add_missing_scores_of_run(spec: RunSpec, services: Services) -> str:
+    """Compute the scores that a finished run lacks; gives a note on each, to be appended to a line of the log."""
     store = services.store
     config = None if spec.config is None else config_of(spec)
-    tried = set(metric_names()) - services.unscored - (set() if find_spice() is not None else {"SPICE"})
+    metrics = set(metric_names()) - services.unscored
+    if find_spice() is None:
+        metrics.discard("SPICE")
     if config is not None:
-        tried -= missing_in_language(config.tokenizer, config.language).keys()
-    missing = missing_metrics(store, spec.key, tried)
+        metrics -= missing_in_language(config.tokenizer, config.language).keys()
+    missing = missing_metrics(store, spec.key, metrics)
     has_people = has_run_of(store, "human", spec.dataset)
     held_out = set()
     if has_people and spec.model != "human":
         held_out = splits_without_held_out(store, spec.key) - missing.keys()
     if not missing and not held_out:
         return ""
-    if config is None or config.files.data is None:  # of a published copy
-        return "; not scored again: its row does not say where its data lie"
+    if config is None or config.files.data is None:  # a published database has no paths
+        return "; not scored again: its row has no path of the data"
     services.load(config.execution.plugins)
     context = services.context(config)
     services.warm_up(context)
@@ -280,27 +313,30 @@ def _add_what_is_missing(spec: RunSpec, services: Services) -> str:
 
 
 def _discard_checkpoints_without_epochs(key: str, services: Services) -> None:
-    """Remove checkpoints that are ahead of the stored epochs: reports need all epochs to say how training ended."""
+    """Remove checkpoints that are ahead of the stored epochs: reports show a learning curve without gaps."""
     folder = services.workspace.run_folder(key)
-    if (checkpoint := last_checkpoint(folder / CHECKPOINTS)) is None:
+    checkpoint = last_checkpoint(folder / CHECKPOINTS)
+    if checkpoint is None:
         return
-    position, stored = read_position(checkpoint), one_run(services.store, key).epochs
-    if position is None or position["total_steps"] - position["batch"] <= (stored[-1].step if stored else 0):
+    position = read_position(checkpoint)
+    epochs = one_run(services.store, key).epochs
+    stored_steps = epochs[-1].step if epochs else 0
+    if position is None or position["total_steps"] - position["batch"] <= stored_steps:
         return
-    services.reporter.note("  trained anew: its epochs, which tell how training ended, are not all in the database")
+    services.reporter.note("  trained anew: the database lacks epochs that its checkpoint has")
     shutil.rmtree(folder / CHECKPOINTS)
 
 
 def _stage_cache(
     spec: RunSpec, config: RunConfig, services: Services, context: RunContext, machine: str, *, may_reuse: bool
 ) -> StageCache | None:
-    """The finished stages of the workspace that a run may begin with; None of a run that is not trained."""
+    """The workspace's finished training stages, which a run may start from; None for a run without training."""
     if config.kind != "trained" or spec.code is None:
         return None
-    trained_as = config.execution.record(context.compute.device, 1)
+    execution = config.execution.record(context.compute.device, 1)
     return StageCache(
         folder=services.workspace.stages,
-        reads=training_reads(config, spec.signature, spec.code, trained_as),
+        reads=training_reads(config, spec.signature, spec.code, execution),
         run=spec.key,
         machine=machine,
         recorded=lambda: one_run(services.store, spec.key).epochs,
@@ -308,73 +344,83 @@ def _stage_cache(
     )
 
 
-def _costs_with_beginning(outcome: Outcome, beginning: Path, machine: str) -> Outcome:
-    """The outcome without the costs that were not measured, where another run trained the first stages."""
+def _without_unmeasured_costs(outcome: Outcome, beginning: Path, machine: str) -> Outcome:
+    """The outcome without the training costs that could not be measured, where another run trained the first stages.
+
+    Args:
+        beginning: the file that names the other run and its machine; absent where the run trained all stages itself.
+        machine: the processor or GPU of this run.
+    """
     if not beginning.is_file():
         return outcome
-    begun = json.loads(beginning.read_text(encoding="utf-8"))
-    unseen, reason = set(_SEEN_WHILE_TRAINING), f"its beginning was trained by {begun['made_by']}"
-    if begun["machine"] != machine:
-        unseen |= _OF_THE_MACHINE
-        reason += f", on {begun['machine'] or 'another machine'}"
-    costs = {
-        name: Quantity(None, reason, cost.unit) if name in unseen else cost for name, cost in outcome.costs.items()
-    }
-    return replace(outcome, costs=costs, environment={**outcome.environment, "first_stages_of": begun["made_by"]})
+    origin = json.loads(beginning.read_text(encoding="utf-8"))
+    unmeasured = set(_MEASURED_WHILE_TRAINING)
+    reason = f"its first stages were trained by {origin['made_by']}"
+    if origin["machine"] != machine:
+        unmeasured |= _MACHINE_COSTS
+        reason += f", on {origin['machine'] or 'another machine'}"
+    costs = dict(outcome.costs)
+    for name in unmeasured & costs.keys():
+        costs[name] = Quantity(None, reason, costs[name].unit)
+    return replace(outcome, costs=costs, environment={**outcome.environment, "first_stages_of": origin["made_by"]})
 
 
 def mark_interrupted(keys: Sequence[str], services: Services, wait_s: float) -> None:
-    """Store that runs whose workers have ended were interrupted; not of those that another command executes.
+    """Store that these runs were interrupted, except those that another command executes.
 
-    `wait_s` is how long the workers may take to let go of the runs' locks.
+    Args:
+        wait_s: how long the runs' own workers may take to release their locks.
     """
-    end = time.monotonic() + wait_s
+    deadline = time.monotonic() + wait_s
     for key in keys:
         lock = services.workspace.run_folder(key) / LOCK
-        while (held := is_locked(lock)) and time.monotonic() < end:
+        while (held := is_locked(lock)) and time.monotonic() < deadline:
             time.sleep(0.05)
         if not held:
-            with suppress(StoreError):  # what ends is the command, whatever the store says
+            with suppress(StoreError):  # the command ends even where the database cannot be written
                 services.store.interrupt(key, INTERRUPTED)
 
 
 def execute_planned(keys: Sequence[str] | None, services: Services) -> dict[str, Ended]:
-    """Execute these runs of a store, or, where none are named, planned ones until none is left; gives how they ended.
+    """Execute these runs of a store, or, without keys, all planned ones; gives how each ended, by key.
 
-    Several processes may do so at once: a run that another executes is left to it.
+    Several processes may do so at once: a run that another process executes is left to it.
     """
-    store, workspace, ended = services.store, services.workspace, dict[str, Ended]()
+    store, workspace = services.store, services.workspace
     if unknown := next((key for key in keys or () if store.status(key) is None), None):
         raise BenchError(
             f"no run {shortened(unknown)} in {store.name}", "leave the key out to execute all planned runs"
         )
-    left = list(store.keys({"planned", "running"}) if keys is None else keys)
-    specs = {key: store.spec(key) for key in left}
+    remaining = list(store.keys({"planned", "running"}) if keys is None else keys)
+    specs = {key: store.spec(key) for key in remaining}
     configs = {key: config_of(spec) for key, spec in specs.items() if spec.config is not None}
-    # First those without plug-ins: what one run loads stays loaded, and runs that were planned without it refuse that.
-    left.sort(key=lambda key: len(configs[key].execution.plugins) if key in configs else 0)
+    # Plug-ins stay loaded, and runs that were planned without them refuse to start: runs without plug-ins come first.
+    remaining.sort(key=lambda key: len(configs[key].execution.plugins) if key in configs else 0)
     ensembles = {key: config.members for key, config in configs.items() if config.kind == "ensemble"}
-    runs = [key for key in left if key not in ensembles]
-    for wait in (False, True):  # those that another process executes come last
+    runs = [key for key in remaining if key not in ensembles]
+
+    def is_planned(key: str) -> bool:
+        return keys is not None or store.status(key) in {"planned", "running"}
+
+    ended: dict[str, Ended] = {}
+    for wait in (False, True):  # runs that another process executes are waited for in the end
         for key in runs:
-            is_planned = keys is not None or store.status(key) in {"planned", "running"}
-            if is_planned and ended.get(key, "busy") == "busy":
+            if is_planned(key) and ended.get(key, "busy") == "busy":
                 ended[key] = _execute_or_fail(key, services, wait)
-    for key, members in ensembles.items():  # when the members that are planned here have ended
+    for key, members in ensembles.items():
+        on_wait = partial(services.reporter.note, f"  {key}: another process trains a member; waiting")
         for member in members:
             lock = workspace.run_folder(member) / LOCK
             if is_locked(lock):
-                with locked(
-                    lock, partial(services.reporter.note, f"  {key}: another process trains a member; waiting")
-                ):
+                with locked(lock, on_wait):
                     pass
-        if keys is not None or store.status(key) in {"planned", "running"}:
+        if is_planned(key):
             ended[key] = _execute_or_fail(key, services, wait=True)
-    return {key: how for key, how in ended.items() if how != "busy"}
+    return {key: status for key, status in ended.items() if status != "busy"}
 
 
 def _execute_or_fail(key: str, services: Services, wait: bool) -> Ended:
-    """Execute a planned run; an error before the run itself is stored as its failure, and the others go on."""
+    """Execute a planned run; where even its configuration cannot be read, store that as its failure."""
     try:
         return execute_run(key, services.workspace, wait=wait)
     except Exception as error:

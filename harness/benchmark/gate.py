@@ -146,18 +146,18 @@ def record(gate: Gate, folder: Path, reporter: Reporter, expected: Recording | N
 
     Without `expected` tolerances are measured, too, and what cannot be run is raised; with it that is a finding.
     """
-    found: list[Series] = [_settings(gate), *_data(gate)]
+    recording: list[Series] = [_settings(gate), *_data(gate)]
     platform = describe_environment("cpu")
     with Evaluator() as evaluator:
         texts = [
-            caption for samples in gate.context.data.evaluated.values() for each in samples for caption in each.captions
+            caption for samples in gate.context.data.evaluated.values() for item in samples for caption in item.captions
         ]
         evaluator.warm_up([*texts, *_WRITTEN], ())
         for model in gate.models:
             reporter.note(f"{model.name}: what it says, and its first steps")
             recorder = _Recorder(gate, model.name, weights_of(folder, model.name), evaluator)
-            found += recorder.measured() if expected is None else recorder.attempted(expected)
-        found += _metrics(gate, evaluator)
+            recording += recorder.measured() if expected is None else recorder.attempted(expected)
+        recording += _metrics(gate, evaluator)
     commit = str(platform["commit"] or "")
     return Recording(
         request=gate.request,
@@ -167,17 +167,17 @@ def record(gate: Gate, folder: Path, reporter: Reporter, expected: Recording | N
             **{name: str(platform[name]) for name in ("python", "machine", "cpu")},
             "instructions": torch.backends.cpu.get_cpu_capability(),
         },
-        series=tuple(found),
+        series=tuple(recording),
     )
 
 
 def widest_tolerance(recording: Recording) -> Iterator[str]:
     """Of each model's stages what rounding allows its loss at the last step, relative to it."""
-    for each in recording.series:
-        if each.layer == "starts" and each.what.endswith(": loss"):
-            largest = max(abs(float(value)) for value in each.values)
-            allowed = f"{each.tolerance[-1] / largest:.0e} at step {each.places[-1]}"
-            yield f"{each.model}, {each.what}: rounding allows {allowed}"
+    for recorded in recording.series:
+        if recorded.layer == "starts" and recorded.what.endswith(": loss"):
+            largest = max(abs(float(value)) for value in recorded.values)
+            allowed = f"{recorded.tolerance[-1] / largest:.0e} at step {recorded.places[-1]}"
+            yield f"{recorded.model}, {recorded.what}: rounding allows {allowed}"
 
 
 def _settings(gate: Gate) -> Series:
@@ -196,8 +196,8 @@ def _leaves(value: object, path: str) -> Iterator[tuple[str, str]]:
     if parts is None:
         yield path, str(value)
         return
-    for name, each in parts:
-        yield from _leaves(each, f"{path}.{name}".lstrip("."))
+    for name, nested in parts:
+        yield from _leaves(nested, f"{path}.{name}".lstrip("."))
 
 
 def _data(gate: Gate) -> Iterator[Series]:
@@ -205,37 +205,37 @@ def _data(gate: Gate) -> Iterator[Series]:
     data, vocabulary = gate.context.data, gate.context.inputs.vocabulary
     text = partial(series, "data", "", likely=("harness/data/",))
     yield text("fingerprint of the images", "data set", {"scenes": data.dataset.fingerprint})
-    yield text("words of the vocabulary", "number", {str(at): word for at, word in enumerate(vocabulary.words)})
+    yield text("words of the vocabulary", "number", {str(index): word for index, word in enumerate(vocabulary.words)})
     tokens = zip(map(vocabulary.tokenize, _WRITTEN), tokenize_ptb(_WRITTEN), strict=True)
-    written = {str(number): f"{own} {theirs}" for number, (own, theirs) in enumerate(tokens)}
+    written = {str(index): f"{vocabulary_words} {theirs}" for index, (vocabulary_words, theirs) in enumerate(tokens)}
     yield text("words of written captions", "caption", written)
-    shown = [*data.evaluated["test"][:6], *data.train[:6]]
-    pictures = [load_image(data.dataset.path(each)) for each in shown[:3]]
+    samples = [*data.evaluated["test"][:6], *data.train[:6]]
+    pictures = [load_image(data.dataset.path(sample)) for sample in samples[:3]]
     pixels = {
-        f"{number} {resize} {how}": _pixels(ImagePreprocessing((40, 56), resize, how), picture)
+        f"{index} {resize} {interpolation}": _pixels(ImagePreprocessing((40, 56), resize, interpolation), picture)
         for resize in ("squash", "shortest-centre-crop")
-        for how in ("bilinear", "bicubic")
-        for number, picture in enumerate(pictures)
+        for interpolation in ("bilinear", "bicubic")
+        for index, picture in enumerate(pictures)
     }
     yield text("pixels", "image", pixels, rounding=_PIXELS)
     network = ScenesNet()
-    seen = [network(torch.from_numpy(network.preprocessing(picture)[None])) for picture in pictures]
-    cells = {str(number): _mean_projected(found) for number, found in enumerate(seen)}
+    feature_maps = [network(torch.from_numpy(network.preprocessing(picture)[None])) for picture in pictures]
+    cells = {str(index): _mean_projected(values) for index, values in enumerate(feature_maps)}
     yield text("cells of scenesnet", "image", cells, rounding=_LOGITS)
     if data.features is not None:
-        spec, ids = VisualSpec("grid", data.visual_dim), [each.image_id for each in shown]
+        spec, ids = VisualSpec("grid", data.visual_dim), [sample.image_id for sample in samples]
         features = {
             str(image): torch.as_tensor(data.features.visual([image], spec).to("cpu").features) for image in ids
         }
-        projected = {image: _mean_projected(found) for image, found in features.items()}
+        projected = {image: _mean_projected(values) for image, values in features.items()}
         yield text("features", "image", projected, rounding=_FEATURES)
-        norms = {image: float(found.norm()) for image, found in features.items()}
+        norms = {image: float(values.norm()) for image, values in features.items()}
         yield text("norm of features", "image", norms, rounding=_FEATURES)
 
 
 def _pixels(preprocessing: ImagePreprocessing, picture: Image.Image) -> float:
-    found = torch.from_numpy(preprocessing(picture)).double()
-    return float(found.mean() + found.std()) + _mean_projected(found)
+    pixels = torch.from_numpy(preprocessing(picture)).double()
+    return float(pixels.mean() + pixels.std()) + _mean_projected(pixels)
 
 
 def _projected(values: Tensor) -> float:
@@ -253,9 +253,14 @@ def _metrics(gate: Gate, evaluator: Evaluator) -> Iterator[Series]:
     for split in gate.context.data.evaluated:
         result, _ = score_people(split, gate.context.data, evaluator)
         yield series("metrics", "", f"scores of people on {split}", "metric", _scores(result), likely, rounding=_SCORE)
-    others = {number: [each for each in _WRITTEN if each != caption] for number, caption in enumerate(_WRITTEN)}
-    found = evaluator.evaluate(others, dict(enumerate(_WRITTEN))).per_image
-    values = {f"{metric} {image}": float(value) for metric, images in found.items() for image, value in images.items()}
+    references = {
+        index: [other_caption for other_caption in _WRITTEN if other_caption != caption]
+        for index, caption in enumerate(_WRITTEN)
+    }
+    per_image = evaluator.evaluate(references, dict(enumerate(_WRITTEN))).per_image
+    values = {
+        f"{metric} {image}": float(value) for metric, images in per_image.items() for image, value in images.items()
+    }
     yield series("metrics", "", "scores of written captions", "metric and caption", values, likely, rounding=_SCORE)
 
 
@@ -283,65 +288,81 @@ class _Recorder:
         return *self.gate.request.plugins, "zoo/"
 
     def attempted(self, expected: Recording) -> Iterator[Series]:
-        """Everything, of which what cannot be run is told in place of its numbers."""
-        stored = {each.what: each for each in expected.series if each.model == self.model}
+        """All layers; where one cannot be run, the reason stands in place of its numbers."""
+        stored = {
+            recorded_series.what: recorded_series
+            for recorded_series in expected.series
+            if recorded_series.model == self.model
+        }
         parts: dict[str, Callable[[], Iterator[Series]]] = {
-            "speaks": partial(self.speaks, stored=stored),
-            **{f"starts {stage.name}": partial(self.starts, stage) for stage in self.gate.preset.schedule.stages},
+            "speaks": partial(self.inference, stored=stored),
+            **{f"starts {stage.name}": partial(self.first_steps, stage) for stage in self.gate.preset.schedule.stages},
         }
         for part, recorded in parts.items():
-            said = RUNS
+            outcome = RUNS
             try:
                 yield from list(recorded())
             except Exception as error:  # whatever the change that is judged leads to
-                said = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-            yield self._runs(part, said)
+                outcome = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+            yield self._runs(part, outcome)
 
     def measured(self) -> Iterator[Series]:
         """Everything, with tolerances."""
-        near = [(ONE_ROUNDING * 2**number, number) for number in range(REPLICAS)]
-        far = [(MANY_ROUNDINGS, number) for number in range(REPLICAS)]
-        others = [*(s for moved in near for s in self.speaks(moved) if isinstance(s.values[0], float))]
-        others += [s for moved in far for s in self.speaks(moved) if isinstance(s.values[0], str)]
-        yield from (each.with_tolerance(others) for each in self.speaks())
+        near = [(ONE_ROUNDING * 2**seed, seed) for seed in range(REPLICAS)]
+        far = [(MANY_ROUNDINGS, seed) for seed in range(REPLICAS)]
+        replicas_of_inference = [
+            *(
+                measured_series
+                for moved in near
+                for measured_series in self.inference(moved)
+                if isinstance(measured_series.values[0], float)
+            )
+        ]
+        replicas_of_inference += [
+            measured_series
+            for moved in far
+            for measured_series in self.inference(moved)
+            if isinstance(measured_series.values[0], str)
+        ]
+        yield from (measured_series.with_tolerance(replicas_of_inference) for measured_series in self.inference())
         yield self._runs("speaks", RUNS)
         for stage in self.gate.preset.schedule.stages:
-            replicas = [each for moved in near for each in self.starts(stage, moved)]
-            yield from (each.with_tolerance(replicas) for each in self.starts(stage))
+            replicas = [measured_series for moved in near for measured_series in self.first_steps(stage, moved)]
+            yield from (measured_series.with_tolerance(replicas) for measured_series in self.first_steps(stage))
             yield self._runs(f"starts {stage.name}", RUNS)
 
-    def _runs(self, part: str, said: str) -> Series:
+    def _runs(self, part: str, outcome: str) -> Series:
         layer: Layer = "speaks" if part == "speaks" else "starts"
-        return series(layer, self.model, part, "part", {part: said}, self.model_sources)
+        return series(layer, self.model, part, "part", {part: outcome}, self.model_sources)
 
-    def _built(self, stored: bool, moved: tuple[float, int] | None) -> Captioner:
+    def _built(self, has_stored_weights: bool, perturbation: tuple[float, int] | None) -> Captioner:
         model = self.gate.build(self.model)
-        if stored:
+        if has_stored_weights:
             load_weights(model, self.weights)
-        if moved is not None:
-            amount, number = moved
-            random = torch.Generator().manual_seed(number)
+        if perturbation is not None:
+            amount, seed = perturbation
+            random = torch.Generator().manual_seed(seed)
             with torch.no_grad():
                 for weight in model.parameters():
                     weight.mul_(1 + amount * torch.randn(weight.shape, generator=random))
         return model
 
-    def starts(self, stage: Stage, moved: tuple[float, int] | None = None) -> Iterator[Series]:
+    def first_steps(self, stage: Stage, perturbation: tuple[float, int] | None = None) -> Iterator[Series]:
         """The first steps of a stage as the trainer makes them: from stored weights where it samples captions."""
-        model = self._built(stage.objective != "cross_entropy", moved)
+        model = self._built(stage.objective != "cross_entropy", perturbation)
         parts = {name: list(part.parameters()) for name, part in model.named_children()}
         rows: dict[str, dict[str, float]] = {}
 
         def on_step(step: StepLoss) -> None:  # called before the optimiser's own step
-            found = {"learning rate": step.rate}
-            found |= {f"weights of {name}": _norm(weights) for name, weights in parts.items() if weights}
-            found |= {"loss": step.loss, "norm of the gradient": step.norm}
-            found |= {
-                f"gradient of {name}": _norm([each.grad for each in weights if each.grad is not None])
+            quantities = {"learning rate": step.rate}
+            quantities |= {f"weights of {name}": _norm(weights) for name, weights in parts.items() if weights}
+            quantities |= {"loss": step.loss, "norm of the gradient": step.norm}
+            quantities |= {
+                f"gradient of {name}": _norm([weight.grad for weight in weights if weight.grad is not None])
                 for name, weights in parts.items()
-                if any(each.grad is not None for each in weights)
+                if any(weight.grad is not None for weight in weights)
             }
-            for name, value in found.items():
+            for name, value in quantities.items():
                 rows.setdefault(name, {})[str(step.step)] = value
             if step.step == STEPS:
                 raise _EnoughError
@@ -352,83 +373,98 @@ class _Recorder:
             "learning rate": ("harness/config/", "harness/training/"),
             "weights": ("harness/training/optimisers.py", "harness/training/", *self.model_sources),
         }
-        usual = ("harness/training/", "harness/data/batches.py", "harness/benchmark/train.py", *self.model_sources)
+        default_paths = (
+            "harness/training/",
+            "harness/data/batches.py",
+            "harness/benchmark/train.py",
+            *self.model_sources,
+        )
         for name, values in rows.items():
-            where = next((paths for start, paths in likely.items() if name.startswith(start)), usual)
-            yield series("starts", self.model, f"{stage.name}: {name}", "step", values, where, rounding=_STARTS)
+            paths_of_quantity = next(
+                (paths for start, paths in likely.items() if name.startswith(start)), default_paths
+            )
+            yield series(
+                "starts", self.model, f"{stage.name}: {name}", "step", values, paths_of_quantity, rounding=_STARTS
+            )
 
     @torch.inference_mode()
-    def speaks(
-        self, moved: tuple[float, int] | None = None, stored: Mapping[str, Series] | None = None
+    def inference(
+        self, perturbation: tuple[float, int] | None = None, stored: Mapping[str, Series] | None = None
     ) -> Iterator[Series]:
-        """What the stored weights say: logits, captions and their scores, samples and their rewards."""
-        model, context = self._built(True, moved).eval(), self.gate.context
+        """Inference with the stored weights: logits, captions and their scores, samples and their rewards."""
+        model, context = self._built(True, perturbation).eval(), self.gate.context
         vocabulary, data, source = context.inputs.vocabulary, context.data, context.source(model.visual)
-        told = partial(series, "speaks", self.model)
+        make_series = partial(series, "speaks", self.model)
         # Teacher forcing, of captions of several lengths at once.
-        shown = data.evaluated["test"][:6]
-        rows = [[vocabulary.bos, *vocabulary.encode(caption, 20)] for each in shown for caption in each.captions[:2]]
+        shown_samples = data.evaluated["test"][:6]
+        rows = [
+            [vocabulary.bos, *vocabulary.encode(caption, 20)] for item in shown_samples for caption in item.captions[:2]
+        ]
         tokens = pad_rows(rows, vocabulary.pad)
-        seen = source.visual([each.image_id for each in shown], model.visual).to("cpu")
-        logits = model(seen, tokens[:, :-1]).double()
-        places = {
-            f"{image}, caption {number % 2 + 1}, word {word}": logits[number, word - 1]
-            for number, row in enumerate(rows)
-            for image in [shown[number // 2].image_id]
+        visual = source.visual([item.image_id for item in shown_samples], model.visual).to("cpu")
+        logits = model(visual, tokens[:, :-1]).double()
+        logits_by_place = {
+            f"{image}, caption {row_index % 2 + 1}, word {word}": logits[row_index, word - 1]
+            for row_index, row in enumerate(rows)
+            for image in [shown_samples[row_index // 2].image_id]
             for word in range(1, len(row))
         }
-        projected = {place: _projected(each) for place, each in places.items()}
-        yield told("logits", "image", projected, self.model_sources, rounding=_LOGITS)
-        likeliest = {place: float(each.log_softmax(-1).max()) for place, each in places.items()}
-        yield told("log-probabilities", "image", likeliest, self.model_sources, rounding=_LOGITS)
+        projected = {place: _projected(item) for place, item in logits_by_place.items()}
+        yield make_series("logits", "image", projected, self.model_sources, rounding=_LOGITS)
+        likeliest = {place: float(item.log_softmax(-1).max()) for place, item in logits_by_place.items()}
+        yield make_series("log-probabilities", "image", likeliest, self.model_sources, rounding=_LOGITS)
         # Beam search on every image, and what it scores.
-        ids = [each.image_id for samples in data.evaluated.values() for each in samples]
-        found = caption_images(
+        ids = [item.image_id for samples in data.evaluated.values() for item in samples]
+        captions_by_image = caption_images(
             model, vocabulary, source, ids, context.inputs.decoding,
             device=context.compute.device, precision=context.compute.precision, reporter=silent(), title="",
         ).by_image  # fmt: skip
-        captions = {str(image): caption for image, caption in found.items()}
+        captions = {str(image): caption for image, caption in captions_by_image.items()}
         searching = ("zoo/decoding.py", "harness/inference/", "harness/data/vocabulary.py", *self.model_sources)
-        yield told("captions", "image", captions, searching)
-        if moved is None:
+        yield make_series("captions", "image", captions, searching)
+        if perturbation is None:
             yield from self._scored(captions, None if stored is None else stored.get("captions"), searching)
         # Samples of a fixed random stream, and what they earn.
-        stage = next((each for each in self.gate.preset.schedule.stages if each.objective == "self_critical"), None)
+        stage = next((item for item in self.gate.preset.schedule.stages if item.objective == "self_critical"), None)
         if stage is not None:
             yield from self._sampled(model, stage)
 
     def _scored(self, captions: dict[str, str], stored: Series | None, likely: Sequence[str]) -> Iterator[Series]:
         """Scores of its captions, and of the stored ones, which the metrics alone can change."""
-        before = captions if stored is None else {place: str(value) for place, value in stored.by_place().items()}
-        counted = ("harness/metrics/", "harness/benchmark/scoring.py")
+        stored_captions = (
+            captions if stored is None else {image: str(value) for image, value in stored.by_place().items()}
+        )
+        metric_paths = ("harness/metrics/", "harness/benchmark/scoring.py")
         for split, samples in self.gate.context.data.evaluated.items():
             scores: list[dict[str, float]] = []
-            for each in [before] if before == captions else [before, captions]:
-                chosen = {sample.image_id: each.get(str(sample.image_id), "") for sample in samples}
-                result, _ = score_split(split, chosen, self.gate.context.data, self.evaluator, held_out=True)
+            for captions_to_score in [stored_captions] if stored_captions == captions else [stored_captions, captions]:
+                split_captions = {
+                    sample.image_id: captions_to_score.get(str(sample.image_id), "") for sample in samples
+                }
+                result, _ = score_split(split, split_captions, self.gate.context.data, self.evaluator, held_out=True)
                 scores.append(_scores(result))
-            what = f"scores of stored captions of {split}"
-            yield series("metrics", self.model, what, "metric", scores[0], counted, rounding=_SCORE)
-            now = {name: value for name, value in scores[-1].items() if name.endswith(" overall")}
-            found = series("speaks", self.model, f"scores on {split}", "metric", now, likely)
-            yield found.model_copy(update={"tolerance": (_POINTS,)})
+            title = f"scores of stored captions of {split}"
+            yield series("metrics", self.model, title, "metric", scores[0], metric_paths, rounding=_SCORE)
+            overall_scores = {name: value for name, value in scores[-1].items() if name.endswith(" overall")}
+            scores_series = series("speaks", self.model, f"scores on {split}", "metric", overall_scores, likely)
+            yield scores_series.model_copy(update={"tolerance": (_POINTS,)})
 
     def _sampled(self, model: Captioner, stage: Stage) -> Iterator[Series]:
         context, vocabulary, settings = self.gate.context, self.gate.context.inputs.vocabulary, stage.self_critical
-        ids = [each.image_id for each in context.data.train[:8]]
+        ids = [train_sample.image_id for train_sample in context.data.train[:8]]
         memory = model.encode(context.source(model.visual).visual(ids, model.visual).to("cpu"))
         torch.manual_seed(SEED)
         drawn = sample(
             model, memory, n=settings.samples, max_len=settings.max_len, bos=vocabulary.bos, eos=vocabulary.eos
         )
         rewards = CaptionRewards(context.data.train, vocabulary, settings.end_in_reward, settings.documents)(ids, drawn)
-        told = {
-            f"{image}, sample {number + 1}": f"{vocabulary.decode(drawn.tokens[place, number].tolist())}: {reward:.4f}"
-            for place, image in enumerate(ids)
-            for number, reward in enumerate(rewards[place].tolist())
-        }
+        texts = {}
+        for image_index, image in enumerate(ids):
+            for sample_index, reward in enumerate(rewards[image_index].tolist()):
+                caption = vocabulary.decode(drawn.tokens[image_index, sample_index].tolist())
+                texts[f"{image}, sample {sample_index + 1}"] = f"{caption}: {reward:.4f}"
         likely = ("zoo/decoding.py", "harness/training/self_critical.py", "harness/metrics/", *self.model_sources)
-        yield series("speaks", self.model, "sampled captions and their rewards", "image", told, likely)
+        yield series("speaks", self.model, "sampled captions and their rewards", "image", texts, likely)
 
 
 def _norm(tensors: Sequence[Tensor]) -> float:

@@ -72,11 +72,11 @@ def build_model(
     """
     model = create_model(name, vocab_size=vocab_size, visual_dim=visual_dim, **arguments)
     if isinstance(backbone, TrainableBackbone) and model_card(name).has_backbone:
-        inner, given = model.get_submodule("backbone"), backbone.state_dict()
-        wanted = inner.state_dict().keys()
-        if missing := sorted(wanted - given.keys()):
+        inner, state = model.get_submodule("backbone"), backbone.state_dict()
+        names = inner.state_dict().keys()
+        if missing := sorted(names - state.keys()):
             raise BenchError(f"the backbone {backbone.name} has no weights for {', '.join(missing[:4])}")
-        inner.load_state_dict({name: given[name] for name in wanted})
+        inner.load_state_dict({name: state[name] for name in names})
     return model
 
 

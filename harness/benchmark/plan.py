@@ -90,7 +90,7 @@ def resolve(benchmark: Benchmark, reporter: Reporter) -> Resolved:
     models, left_out = within_recipe(models, experiment.models, benchmark.preset)
     if left_out:
         reporter.note(f"left out, since {benchmark.preset.name} is a recipe for other models: {', '.join(left_out)}")
-    for model in (each for row in models for each in row.models):
+    for model in (model_of_row for row in models for model_of_row in row.models):
         if model.kind in {"trained", "pretrained", "hub"}:
             check_recipe(benchmark.preset, model.name)  # before any work
         if model.kind == "trained":
@@ -132,12 +132,12 @@ def check_rows(benchmark: Benchmark, models: Sequence[RequestedModel], reporter:
     splits = usable_splits(dataset, dataset.faults)
     words = [model.word for model in models]
     if "human" in benchmark.experiment.models and (lone := splits_with_lone_references(splits)):
-        others = [word for word in benchmark.experiment.models if word != "human"]
-        if not others:
-            others = [f"{CAPTIONS}FILE" if dataset.is_references else "majority"]
+        remaining = [word for word in benchmark.experiment.models if word != "human"]
+        if not remaining:
+            remaining = [f"{CAPTIONS}FILE" if dataset.is_references else "majority"]
         raise BenchError(
             f"human: no image of {', '.join(lone)} has a second reference to score the first against",
-            f"leave human out: --models {shlex.quote(','.join(others))}",
+            f"leave human out: --models {shlex.quote(','.join(remaining))}",
         )
     trained = [word for word in words if not needs_no_training_captions(word)]
     if dataset.is_references and trained:

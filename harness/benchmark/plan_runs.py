@@ -85,7 +85,7 @@ class Planner:
             seeded = any(part.kind == "trained" for part in model.models)
             count = max(1, seeds // max(count for _, count in model.parts)) if seeded else 1
             for budget in budgets if seeded else budgets[:1]:
-                specs += [self._ensemble(model, first_seed, number, budget) for number in range(count)]
+                specs += [self._ensemble(model, first_seed, index, budget) for index in range(count)]
         return specs
 
     def run(self, model: RequestedModel, seed: int, budget: int = 1) -> RunSpec:
@@ -132,14 +132,16 @@ class Planner:
 
     def _preset(self, budget: int, tuning: AppliedTuning | None) -> tuple[Preset, MadeFrom]:
         """The preset that is executed, and how it came about."""
-        asked = self.conditions.preset
-        untuned = asked.model_copy(update={"schedule": asked.schedule.times(budget), "features": None, "seeds": 1})
+        requested = self.conditions.preset
+        untuned = requested.model_copy(
+            update={"schedule": requested.schedule.times(budget), "features": None, "seeds": 1}
+        )
         preset = untuned
         if tuning is not None:
             preset = tuned_preset(untuned, tuning.values, tuning.stages)
         shipped = shipped_preset(preset)
         made_from = MadeFrom(
-            preset=asked.name,
+            preset=requested.name,
             digest=shipped["digest"],
             deviations=tuple(shipped["deviations"]),
             schedule=schedule_field(untuned.schedule),
@@ -164,11 +166,11 @@ class Planner:
             "made_from": made_from,
         }
 
-    def _ensemble(self, model: RequestedModel, first: int, number: int, budget: int) -> RunSpec:
+    def _ensemble(self, model: RequestedModel, first: int, index: int, budget: int) -> RunSpec:
         """Runs together, the `number`th of such ensembles: no two of a row share a seed of a trained model."""
         members = self.reuse(
             [
-                self.run(part, first + number * count + seed, budget)
+                self.run(part, first + index * count + seed, budget)
                 for part, count in model.parts
                 for seed in range(count)
             ]
@@ -178,7 +180,7 @@ class Planner:
         if presets[0] is not None and all(other == presets[0] for other in presets):
             preset = Preset.model_validate(presets[0])
         keys = tuple(member.model if member.kind == "stored" else member.key for member in members)
-        config = EnsembleRun(model=model.name, seed=first + number, members=keys, **self._common(preset, made_from))
+        config = EnsembleRun(model=model.name, seed=first + index, members=keys, **self._common(preset, made_from))
         signature, code = describe_members(members)
         return make_spec(config, signature, code, record_of_members(model.name, members))
 
@@ -246,7 +248,7 @@ def describe_members(members: Sequence[RunSpec]) -> tuple[dict[str, str], CodeRe
     code = replace(
         codes[0],
         model=digest(sorted({code.model or "" for code in codes}), 10),
-        files={path: said for each in codes for path, said in each.files.items()},
+        files={path: file_digest for code_record in codes for path, file_digest in code_record.files.items()},
     )
     return signature, code
 
@@ -328,14 +330,14 @@ def _stored_signature(
     folder = workspace.run_folder(config.model)
     saved = SavedModel.load(folder)
     card = model_card(saved.model)
-    seen = f"pixels[{saved.preprocessing.key()}]"
+    features = f"pixels[{saved.preprocessing.key()}]"
     if card.visual != "pixels":
-        seen = _seen(card, context.signature["feat"], context.data)
+        features = _seen(card, context.signature["feat"], context.data)
     signature = stored_signature(
         context.signature,
         key=config.model,
         decoding=saved.decoding,
-        features=seen,
+        features=features,
         vocabulary=f"stored#{load_vocabulary(folder / VOCABULARY).digest()[:6]}",
     )
     signature |= pretraining_field(_pretraining_of(saved)) | _graph_field(card, context.data)
@@ -352,10 +354,10 @@ def record_of_members(name: str, members: Sequence[RunSpec]) -> dict[str, Any]:
     """What reports say of an ensemble: what its members have in common, and the card of the first."""
     names = list(dict.fromkeys(member.model for member in members))
     cards = [member.record["card"] for member in members]
-    seen = [pretraining for card in cards if (pretraining := card.get("pretraining"))]
+    pretrainings = [pretraining for card in cards if (pretraining := card.get("pretraining"))]
     card = {
         **cards[0],
-        **({"pretraining": _seen_by_any(seen)} if seen else {}),
+        **({"pretraining": _seen_by_any(pretrainings)} if pretrainings else {}),
         "name": name,
         "family": cards[0]["family"] if len(names) == 1 else "ensemble",
         "model": names[0] if len(names) == 1 else "",
@@ -383,5 +385,5 @@ def _card(model: str, pretraining: Pretraining | None) -> dict[str, Any]:
     """
     card = model_card(model)
     described = {name: getattr(card, name) for name in ("name", "paper", "year", "source", "summary", "visual")}
-    seen = {} if pretraining is None else {"pretraining": asdict(pretraining)}
-    return {"family": model.partition("/")[0], **described, **seen}
+    pretraining_field = {} if pretraining is None else {"pretraining": asdict(pretraining)}
+    return {"family": model.partition("/")[0], **described, **pretraining_field}

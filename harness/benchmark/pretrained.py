@@ -29,14 +29,14 @@ def published_signature(
 
     `trained` says whether the run's schedule trains them further.
     """
-    own = {
+    own_fields = {
         "feat": f"pixels[processor of {name}]",
         "vocab": f"tokenizer of {name}",
         "size": f"pretrained:{name}",
         **pretraining_field(pretraining),
     }
     as_they_are = {"schedule": NOT_APPLICABLE, "track": "paper", "recipe": "as-published"}
-    return {**conditions, **own, **({} if trained else as_they_are)}
+    return {**conditions, **own_fields, **({} if trained else as_they_are)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,12 +128,12 @@ def _look(benchmark: Benchmark, resolved: Resolved, reporter: Reporter) -> Previ
         return replace(planned, specs=choose_jobs(benchmark.executor, specs, context), record=record)
 
 
-def _has_results(place: Workspace) -> bool:
+def _has_results(workspace: Workspace) -> bool:
     """Whether there is a database to read, or to tell the error of; `bench run` makes one where there is none."""
-    file = sqlite_file(resolve_url(place.database))
+    file = sqlite_file(resolve_url(workspace.database))
     try:
         return file is None or bool(file.lstat())
     except (FileNotFoundError, NotADirectoryError):
-        return place.db is not None and file is not None and not file.absolute().parent.is_dir()
+        return workspace.db is not None and file is not None and not file.absolute().parent.is_dir()
     except (OSError, ValueError):
         return True  # an error of the name

@@ -29,14 +29,16 @@ def reuse_finished_runs(
     notes: dict[str, list[str]] = {}
     for spec in specs:
         candidates = [run for run in stored.get(_what_is_run(spec), ()) if run.config is not None]
-        same_key = next((other for other in candidates if other.key == spec.key), None)
+        same_key = next((candidate for candidate in candidates if candidate.key == spec.key), None)
         twin = same_key
         if twin is None and candidates:
             spec_identity = _identity(spec)
-            candidates = [other for other in candidates if _identity(other) == spec_identity]
+            candidates = [candidate for candidate in candidates if _identity(candidate) == spec_identity]
             # The last run of the same sources of the model, or else the last.
             of_sources = [
-                other for other in candidates if other.code and spec.code and other.code.model == spec.code.model
+                candidate
+                for candidate in candidates
+                if candidate.code and spec.code and candidate.code.model == spec.code.model
             ]
             twin = next(reversed(of_sources or candidates), None)
         reason = None if twin is None or rerun else _difference(twin, spec)
@@ -72,17 +74,20 @@ def _identity(spec: RunSpec) -> str | None:
 
 def check_versions(key: str, store: Store, environment: Mapping[str, Any]) -> None:
     """BenchError where a seed's row has finished seeds that other versions of packages made, which bits depend on."""
-    run, here = one_run(store, key), versions(environment)
+    run, current = one_run(store, key), versions(environment)
     rows = rows_of([run, *finished(store, run.fingerprint, model=run.model)])
-    others = [versions(other.environment) for runs in rows if run in runs for other in runs]
+    recorded = [versions(run_of_row.environment) for runs in rows if run in runs for run_of_row in runs]
     differing = dict.fromkeys(
-        f"{name} {version}" for other in others for name, version in other.items() if here.get(name, version) != version
+        f"{name} {version}"
+        for run_of_row in recorded
+        for name, version in run_of_row.items()
+        if current.get(name, version) != version
     )
     if differing:
         names = dict.fromkeys(package.partition(" ")[0] for package in differing)
         raise BenchError(
             f"other seeds of its row were made by {', '.join(differing)}; here is "
-            + ", ".join(f"{name} {here[name]}" for name in names),
+            + ", ".join(f"{name} {current[name]}" for name in names),
             "add --set accept_mixed=true, and the row is marked unless all are mixed alike; or add --reuse none",
         )
 
@@ -93,9 +98,9 @@ def _difference(run: RunSpec, spec: RunSpec) -> str | None:
     if run.code is None:
         return "the finished run did not record its code"
     if files := run.code.changed_files(spec.code):
-        named = _listed(files, _FILES_NAMED)
+        file_names = _listed(files, _FILES_NAMED)
         loaded_then_alone = spec.code.files.keys().isdisjoint(files)
-        return f"the finished run also loaded {named}" if loaded_then_alone else f"{named} changed since"
+        return f"the finished run also loaded {file_names}" if loaded_then_alone else f"{file_names} changed since"
     if run.code.revision != spec.code.revision:
         return f"the finished run is of results revision {run.code.revision}, not {spec.code.revision}"
     return None
@@ -103,5 +108,5 @@ def _difference(run: RunSpec, spec: RunSpec) -> str | None:
 
 def _listed(names: Sequence[str], most: int) -> str:
     """At most so many names, and how many more there are."""
-    more = len(names) - most
-    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+    remaining = len(names) - most
+    return ", ".join(names[:most]) + (f" and {remaining} more" if remaining > 0 else "")

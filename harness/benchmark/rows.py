@@ -87,24 +87,24 @@ def resolve_models(
     files = find_captions((name for name in names if name.startswith(CAPTIONS)), cards)
     if cards is not None and not files:
         raise BenchError(f"--cards {cards} is for files of captions", f"add {CAPTIONS}FILE to --models")
-    found = []
+    models = []
     for name in names:
         if name in files:
-            found += [RequestedModel(each.name, "captions", "none", captions=each) for each in files[name]]
+            models += [RequestedModel(row.name, "captions", "none", captions=row) for row in files[name]]
         elif (model := checkpoints.get(name)) is not None:
-            found.append(RequestedModel(model.row, "hub", "pixels", hub=model))
+            models.append(RequestedModel(model.row, "hub", "pixels", hub=model))
         else:
             resolve = _resolve_ensemble if name.startswith(ENSEMBLE) else _resolve
-            found.append(resolve(name, workspace, pretrained or {}))
-    named = {model.name for each in found for model in (each, *(part for part, _ in each.parts))}
-    if unused := next((name for name in pretrained or () if name not in named), None):
+            models.append(resolve(name, workspace, pretrained or {}))
+    known_names = {model.name for row in models for model in (row, *(part for part, _ in row.parts))}
+    if unused := next((name for name in pretrained or () if name not in known_names), None):
         raise BenchError(f"--pretrained {unused}: no such model is asked for", f"add {unused} to --models")
-    if long := next((model.name for model in found if len(os.fsencode(model.name)) > _LONGEST), None):
+    if long := next((model.name for model in models if len(os.fsencode(model.name)) > _LONGEST), None):
         raise BenchError(
             f"{shortened(long)} is too long a name for the folder of a run: at most {_LONGEST} bytes",
             "rename the model or the folder",
         )
-    return found
+    return models
 
 
 def _resolve_ensemble(word: str, workspace: Workspace, pretrained: Mapping[str, str]) -> RequestedModel:
@@ -113,7 +113,7 @@ def _resolve_ensemble(word: str, workspace: Workspace, pretrained: Mapping[str, 
         name, _, count = part.partition(":")
         model = _resolve(name, workspace, pretrained)
         seeds = int(count) if count.isdecimal() and len(count) < 4 else int(not count)
-        if model.kind not in {"trained", "stored"} or not seeds or model in (each for each, _ in parts):
+        if model.kind not in {"trained", "stored"} or not seeds or model in (other for other, _ in parts):
             raise BenchError(f"{word}: {shortened(part)!r} is no trained model, or is there twice", _ENSEMBLES)
         parts.append((model, seeds))
     if sum(count for _, count in parts) < 2:
@@ -121,8 +121,8 @@ def _resolve_ensemble(word: str, workspace: Workspace, pretrained: Mapping[str, 
     sees = [model.visual for model, _ in parts if model.visual != "none"]
     graphs = [model.graph for model, _ in parts if model.graph != "none"]
     if len({*sees}) > 1 or len({*graphs}) > 1:
-        seen = ", ".join(f"{model.name}: {model.visual}" for model, _ in parts)
-        raise BenchError(f"the models of {word} see different things: {seen}", "name models that see the same")
+        inputs = ", ".join(f"{model.name}: {model.visual}" for model, _ in parts)
+        raise BenchError(f"the models of {word} see different things: {inputs}", "name models that see the same")
     return RequestedModel(
         word, "ensemble", next(iter(sees), "none"), graph=next(iter(graphs), "none"), parts=tuple(parts)
     )
@@ -140,8 +140,8 @@ def within_recipe(
         return list(models), []
     of_zoo = [model for model in models if model.kind in {"trained", "pretrained"} and model.name not in patterns]
     left_out = [model for model in of_zoo if not preset.recipe.covers(model.name)]
-    kept = [model for model in models if model not in left_out]
-    return (kept, [model.name for model in left_out]) if kept else (list(models), [])
+    covered = [model for model in models if model not in left_out]
+    return (covered, [model.name for model in left_out]) if covered else (list(models), [])
 
 
 def _resolve(name: str, workspace: Workspace, pretrained: Mapping[str, str]) -> RequestedModel:

@@ -1,4 +1,4 @@
-"""Runs by their kind, from a configuration to captions, scores and costs; `train_run` reads from top to bottom."""
+"""A function for each kind of run, from its configuration to captions, scores and costs; `train_run` is the recipe."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -44,10 +44,8 @@ from results.store.store import Store
 from zoo import Captioner
 from zoo.attention_maps import attends
 
-_NOT_TRAINED: Final = {
-    "pretrained": "a published model as it is: nothing was trained here",
-    "stored": "the weights were stored before, nothing was trained here",
-}
+_PUBLISHED: Final = "a published model as it is: nothing was trained here"
+_STORED: Final = "the weights were stored before, nothing was trained here"
 
 
 @dataclass(frozen=True)
@@ -55,12 +53,12 @@ class RunTools:
     """What a run is executed with, besides its configuration and its data.
 
     Attributes:
-        folder: where the run writes; of a stored run, the folder with its weights.
-        store: the results of the workspace, with the members of ensembles.
+        folder: the run's folder; of a stored run, that of the run whose weights it opens.
+        store: the results of the workspace, which have the members of ensembles.
         on_epoch: called with each epoch of training.
         on_step: called with the loss of each step.
-        stage_cache: finished stages of other runs that training may begin with; None where it begins anew.
-        held_out: whether captions are also scored with each reference left out, to stand beside people's.
+        stage_cache: finished stages that training may start from; None: there are none.
+        held_out: also score captions with each reference left out in turn, as the human rows are scored.
     """
 
     folder: Path
@@ -77,26 +75,30 @@ def train_run(config: TrainedRun, context: RunContext, tools: RunTools) -> Outco
     """Train a model, then caption, score and measure it with the weights of its best epoch.
 
     Raises:
-        WeightsMissing: those of a published model are not on this machine.
-        BenchError, ZooError: what a user can put right.
+        WeightsMissing: the weights of a published model are not on this machine.
+        BenchError, ZooError: an error that the user can correct.
     """
-    # The model with its first weights, and how it is opened later.
+    # The model with its initial weights, and the file from which it can be opened again.
     torch.manual_seed(config.seed)
     model, context, arguments = open_model(config, context, tools.folder)
     save_description(config, arguments, context, tools.folder)
 
-    # Its multiply-accumulates; other seeds and runs may have counted them.
+    # Multiply-accumulates, which all runs of a model with the same arguments share.
     gmac_cache = None
     if config.weights is None:
-        built = {"arguments": built_with(config.model, arguments), "sources": model_sources(config.model, arguments)}
-        gmac_cache = KeptCounts(context.data.cache / "gmac", {"model": config.model, **built})
+        identity = {
+            "model": config.model,
+            "arguments": built_with(config.model, arguments),
+            "sources": model_sources(config.model, arguments),
+        }
+        gmac_cache = KeptCounts(context.data.cache / "gmac", identity)
     counts = _count_gmac(model, context, tools.reporter, gmac_cache)
     macs = macs_per_image(model, counts.counts, context)
 
-    # Training: all stages of the schedule; the model has its best weights afterwards.
+    # All stages of the schedule; afterwards the model has its best weights.
     compute = context.compute
     with PeakMemory(compute.device) as memory:
-        trained = train_model(
+        state = train_model(
             model,
             config.seed,
             context,
@@ -106,50 +108,52 @@ def train_run(config: TrainedRun, context: RunContext, tools: RunTools) -> Outco
             on_step=tools.on_step,
             stage_cache=tools.stage_cache,
         )
-    costs = counts.costs | training_costs(trained, memory, macs, context)
+    costs = counts.costs | training_costs(state, memory, macs, context)
 
     # Captions, scores, attention maps and times.
     outcome = _caption_and_measure(model, context, tools, counts, costs, gmac_cache)
-    record = compute.settings.record(compute.device, trained.micro_batches)
-    return replace(outcome, environment={"training": record, **outcome.environment})
+    training = compute.settings.record(compute.device, state.micro_batches)
+    return replace(outcome, environment={"training": training, **outcome.environment})
 
 
 def evaluate_run(config: PretrainedRun | StoredRun | EnsembleRun, context: RunContext, tools: RunTools) -> Outcome:
-    """Caption, score and measure a model whose weights are there."""
+    """Caption, score and measure a model that is not trained here."""
     torch.manual_seed(config.seed)
     model, context, arguments = open_model(config, context, tools.folder)
     if config.kind == "pretrained":
         save_description(config, arguments, context, tools.folder)
     counts = _count_gmac(model, context, tools.reporter)
-    reason = _NOT_TRAINED["pretrained" if config.kind == "pretrained" else "stored"]
+    reason = _PUBLISHED if config.kind == "pretrained" else _STORED
     outcome = _caption_and_measure(model, context, tools, counts, counts.costs | not_measured(TRAINING_COSTS, reason))
-    # The weights of a published model stay where they are.
-    return replace(outcome, checkpoint=None) if config.kind == "pretrained" else outcome
+    if config.kind == "pretrained":  # its weights are not copied into the run's folder
+        return replace(outcome, checkpoint=None)
+    return outcome
 
 
 def evaluate_ensemble(config: EnsembleRun, context: RunContext, tools: RunTools) -> Outcome:
-    """Caption, score and measure finished runs together; BenchError where one of them is not finished."""
+    """Caption, score and measure finished runs as an ensemble; BenchError where one of them is not finished."""
     store = tools.store
     if unfinished := [key for key in config.members if store.status(key) not in {"finished", None}]:
-        raise BenchError(f"not finished: {', '.join(unfinished)}", "give the same command again once they are")
+        raise BenchError(
+            f"members are not finished: {', '.join(unfinished)}", "run the same command again once they are"
+        )
     save_ensemble(config.members, tools.folder)
     outcome = evaluate_run(config, context, tools)
     return replace(outcome, costs={**outcome.costs, **members_training(config.members, store)}, checkpoint=None)
 
 
 def run_hub(config: HubRun, context: RunContext, tools: RunTools) -> Outcome:
-    """Caption, score and measure a checkpoint of transformers' own interface; its folder describes it afterwards."""
-    from harness.inference.hub_captioner import caption_with_hub  # transformers, which other runs do without
+    """Caption, score and measure a model of the Hugging Face hub through transformers' own interface."""
+    from harness.inference.hub_captioner import caption_with_hub  # imports transformers
 
     compute, decoding, data = context.compute, context.inputs.decoding, context.data
     model = HubModel.of(config)
     captioner = model.open(compute.device, compute.precision)
     SavedHubModel(model=replace(model, batch=None), decoding=decoding).save(tools.folder)
-    samples, typical = data.evaluated["test"], data.typical_image()
-    picture = next(data.dataset.path(sample) for sample in samples if sample.image_id == typical)
-    inputs = captioner.inputs([load_image(picture)])
+    typical = next(sample for sample in data.evaluated["test"] if sample.image_id == data.typical_image())
+    inputs = captioner.inputs([load_image(data.dataset.path(typical))])
     costs = counted(captioner.network, lambda: captioner.counts(inputs, decoding)).costs
-    costs |= not_measured(TRAINING_COSTS, _NOT_TRAINED["pretrained"])
+    costs |= not_measured(TRAINING_COSTS, _PUBLISHED)
     splits = []
     for split, samples in data.evaluated.items():
         with PeakMemory(compute.device) as memory:
@@ -161,7 +165,7 @@ def run_hub(config: HubRun, context: RunContext, tools: RunTools) -> Outcome:
                 reporter=tools.reporter,
                 title=f"  captioning {split}",
                 batch=model.batch,
-                jobs=compute.settings.jobs or 4,  # of a cluster it is not known how many share a node
+                jobs=compute.settings.jobs or 4,  # on a cluster, how many share a node is unknown
             )
         result, score_seconds = score_split(split, captions.by_image, data, tools.evaluator, held_out=tools.held_out)
         if split == "test":
@@ -170,31 +174,34 @@ def run_hub(config: HubRun, context: RunContext, tools: RunTools) -> Outcome:
             costs["score_seconds"] = Quantity(score_seconds, unit="s")
         splits.append(result)
     timed = time_hub(captioner, context)
-    used: dict[str, Any] = {
+    environment: dict[str, Any] = {
         "measurement": timed.state,
         "attention": captioner.attention,
         "prompt": captioner.prompt.text,
     }
     if model.batch is not None:
-        used["batch"] = model.batch
-    return Outcome(splits=tuple(splits), costs=costs | timed.costs, environment=used)
+        environment["batch"] = model.batch
+    return Outcome(splits=tuple(splits), costs=costs | timed.costs, environment=environment)
 
 
 def score_reference(row: str, data: BenchmarkData, evaluator: Evaluator, *, held_out: bool = False) -> Outcome:
-    """Score a row without a model: people, retrieval, or one caption for all; `held_out` as of `RunTools`."""
+    """Score a reference row: human captions, retrieved captions, or one caption for all images.
+
+    `held_out` is that of `RunTools`.
+    """
     reason = "a reference row has no model"
     costs = {name: Quantity(None, reason) for name in ("parameters", "train_seconds", "gmac_beam")}
+    constant_caption = majority_caption(data.train, evaluator.settings.tokenizer) if row == "majority" else ""
     splits = []
-    tokenizer = evaluator.settings.tokenizer
-    always = majority_caption(data.train, tokenizer) if row == "majority" else ""
     for split, samples in data.evaluated.items():
         if row == "human":
             result, seconds = score_people(split, data, evaluator)
         else:
-            captions = {sample.image_id: always for sample in samples}
             if row == "retrieval":
                 assert data.features is not None
                 captions = retrieved_captions(samples, data.train, data.features)
+            else:
+                captions = dict.fromkeys((sample.image_id for sample in samples), constant_caption)
             result, seconds = score_split(split, captions, data, evaluator, held_out=held_out)
         if split == "test":
             costs["score_seconds"] = Quantity(seconds, unit="s")
@@ -225,10 +232,11 @@ def _caption_and_measure(
     costs: Mapping[str, Quantity],
     gmac_cache: KeptCounts | None = None,
 ) -> Outcome:
-    """Caption and score every evaluated split, and time captions; `costs` are those that are known before."""
+    """Caption, score and time a model on every evaluated split; `costs` are those measured before."""
     compute, decoding, reporter = context.compute, context.inputs.decoding, tools.reporter
     costs = dict(costs)
-    image, splits = one_image(model, context), []
+    image = one_image(model, context)
+    splits = []
     reporter.watch(stage="captioning")
     for split, samples in context.data.evaluated.items():
         with PeakMemory(compute.device) as memory:
@@ -267,23 +275,24 @@ def _caption_and_measure(
 
 
 def _captioning_costs(captions: Captions, memory: PeakMemory) -> dict[str, Quantity]:
-    """The speed of captioning a split, and the memory that it took."""
-    rate = Quantity(len(captions.by_image) / captions.seconds, unit="images/s")
-    return {"caption_images_per_second": rate, **memory.quantities("caption")}
+    """Speed and peak memory of captioning a split."""
+    speed = Quantity(len(captions.by_image) / captions.seconds, unit="images/s")
+    return {"caption_images_per_second": speed, **memory.quantities("caption")}
 
 
 def _attention_maps(
     model: Captioner, context: RunContext, tokens: dict[int, list[int]], reporter: Reporter
 ) -> tuple[AttentionRecord, ...]:
-    """Attention maps of a few captions; none, and a note why, where the places of the visual tokens are unknown."""
-    source, compute = context.source(model.visual), context.compute
-    chosen = {image_id: tokens[image_id] for image_id in chosen_images(list(tokens))}
+    """Attention maps of a few captions; none, and a note, where it is unknown which image part a token stands for."""
+    source = context.source(model.visual)
+    compute = context.compute
+    shown_tokens = {image_id: tokens[image_id] for image_id in chosen_images(list(tokens))}
     parts = shown_parts(context.data.dataset, context.inputs.preprocessing)
     vocabulary = context.inputs.vocabulary
     try:
         check_attends("the model", model, source)
         with autocast(compute.device, compute.precision):
-            return tuple(attention_records(model, vocabulary, source, chosen, parts, device=compute.device))
+            return tuple(attention_records(model, vocabulary, source, shown_tokens, parts, device=compute.device))
     except BenchError as error:
         reporter.note(f"  no attention maps: {error}")
         return ()

@@ -1,4 +1,4 @@
-"""One run by its configuration alone, as `bench db show` printed it, perhaps on another machine."""
+"""`run_one` executes one run from its configuration, such as `bench db show` prints, perhaps on another machine."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -33,12 +33,12 @@ def run_one(
     """Execute the run of a configuration; gives how it ended, by its key.
 
     Args:
-        file: that the configuration was read from, for messages.
+        file: the file of the configuration, for messages.
         accept: re-use a finished run that other code made.
-        rerun: train it again though it is finished.
+        rerun: train it again even if it is finished.
 
     Raises:
-        BenchError: the data are other ones than the configuration names, or an ensemble's members are not here.
+        BenchError: the data are not those that the configuration names, or members of an ensemble are missing.
     """
     if config.kind == "reference" and config.model not in REFERENCE_ROWS:
         raise BenchError(f"{file}: there is no reference row {config.model}", f"choose {', '.join(REFERENCE_ROWS)}")
@@ -49,8 +49,8 @@ def run_one(
         name = context.data.fields.data
         if name != config.data.name:
             raise BenchError(
-                f"{file}: the run is on the data {config.data.name}, and here are {name}",
-                "name the same data: --set files.data=FOLDER --set files.images=FOLDER",
+                f"{file}: the run needs the data {config.data.name}, but files.data is {name}",
+                "give the same data: --set files.data=FOLDER --set files.images=FOLDER",
             )
         with reporter.step("Planning the run"):
             store.record_dataset(context.data.record(name))
@@ -69,21 +69,21 @@ def run_one(
         reporter.log(f"{spec.model} seed {spec.seed}: {spec.key}")
         ended = execute_run(spec.key, workspace, rerun)
         if ended in {"finished", "reused"}:
-            with reporter.step("Judging the facts that captions state"):
+            with reporter.step("Checking the facts that captions state"):
                 add_facts([spec], context.data, store, reporter)
         return {spec.key: ended}
 
 
 def compare_with_archive(store: Store, key: str, archive: RunArchive, name: str) -> str:
-    """Whether the scores of a run are those of the zip that it was executed from, in a sentence or two."""
+    """One or two sentences that say whether a run's scores equal those of the archive that it was executed from."""
     scores = one_run(store, key).scores.rows
-    here = {(score.split, score.domain, score.metric): quantity.value for score, quantity in scores.items()}
-    differing = [score for score, value in archive.scores.items() if here.get(score) != value]
+    values = {(score.split, score.domain, score.metric): quantity.value for score, quantity in scores.items()}
+    differing = [score for score, value in archive.scores.items() if values.get(score) != value]
     other_key = "" if key == archive.key else f" The key in {name} is {archive.key}: code, data or settings differ."
     if not differing:
         return f"All {len(archive.scores)} scores are those of {name}.{other_key}"
     differences = [
-        f"{metric} of {split} {_shown(metric, here.get((split, domain, metric)))} here, "
+        f"{metric} of {split} {_shown(metric, values.get((split, domain, metric)))} here, "
         f"{_shown(metric, archive.scores[split, domain, metric])} there"
         for split, domain, metric in differing
         if domain == OVERALL

@@ -1,4 +1,4 @@
-"""What a run tells of itself while it is executed: to the display of its command, and to the store."""
+"""Progress of a run: `RunReporter` shows it on the command's display and writes it to the store."""
 
 import os
 import socket
@@ -16,12 +16,12 @@ KEPT_LINES = 20
 
 
 class RunReporter(Reporter):
-    """Another reporter, whose run also reports to the store what it is at; `bench run` shows it from there."""
+    """Wraps a reporter, and also writes the run's progress to its row, from which `bench run` shows it."""
 
     def __init__(self, reporter: Reporter, store: Store, key: str) -> None:
         self.console, self.display = reporter.console, reporter.display
         self._reporter, self._store, self._key = reporter, store, key
-        self._said: dict[str, Any] = {"host": socket.gethostname(), "pid": os.getpid(), "reported": 0, "lines": []}
+        self._progress: dict[str, Any] = {"host": socket.gethostname(), "pid": os.getpid(), "reported": 0, "lines": []}
         self._written = -PROGRESS_S
 
     def note(self, text: str, style: str = "") -> None:
@@ -36,55 +36,55 @@ class RunReporter(Reporter):
 
     @contextmanager
     def task(self, title: str, total: int, done: int = 0) -> Iterator[Task]:
-        """See `Reporter.task`; a display has the run's line instead of a bar."""
+        """See `Reporter.task`; on a display, the run's line shows it instead of a bar."""
         if self.display is None:
             with self._reporter.task(title, total, done) as plain:
 
                 def show_in_lines(task: Task) -> None:
                     plain.reach(task.done, task.detail)
-                    self._say_doing(task)
+                    self._set_doing(task)
 
                 yield Task(title, total, done, show_in_lines)
         else:
-            yield Task(title, total, done, self._say_doing)
+            yield Task(title, total, done, self._set_doing)
 
     @contextmanager
     def step(self, title: str) -> Iterator[None]:
-        """See `Reporter.step`; the run's line has it."""
-        self._said["doing"] = title
-        self._write_in_time()
+        """See `Reporter.step`; the run's line shows it."""
+        self._progress["doing"] = title
+        self._write_if_due()
         yield
 
-    def watch(self, **standing: Any) -> None:
+    def watch(self, **position: Any) -> None:
         """See `Reporter.watch`."""
-        said = self._said
-        if standing.get("stage", said.get("stage")) != said.get("stage"):
-            said |= dict.fromkeys(("epoch", "epochs", "loss", "cider", "images_per_second"))
-            said["doing"] = standing["stage"]
-        if "validated" in standing:
-            said["cider"] = standing.pop("validated")
-        said |= standing
-        self._write_in_time()
+        progress = self._progress
+        if position.get("stage", progress.get("stage")) != progress.get("stage"):
+            progress |= dict.fromkeys(("epoch", "epochs", "loss", "cider", "images_per_second"))
+            progress["doing"] = position["stage"]
+        if "validated" in position:
+            progress["cider"] = position.pop("validated")
+        progress |= position
+        self._write_if_due()
 
     def _keep(self, text: str, style: str, *, log: bool) -> None:
-        self._said["reported"] += 1
-        self._said["lines"] = [*self._said["lines"], (text.strip(), style, log)][-KEPT_LINES:]
+        self._progress["reported"] += 1
+        self._progress["lines"] = [*self._progress["lines"], (text.strip(), style, log)][-KEPT_LINES:]
         self._report()
 
-    def _say_doing(self, task: Task) -> None:
-        title, stage = task.title.strip(), self._said.get("stage")
+    def _set_doing(self, task: Task) -> None:
+        title, stage = task.title.strip(), self._progress.get("stage")
         if stage is not None and title.startswith(f"{stage} epoch"):  # the epoch has a column of its own
             title = stage
-        self._said["doing"] = f"{title} {100 * task.done // max(task.total, 1)} %"
-        self._write_in_time()
+        self._progress["doing"] = f"{title} {100 * task.done // max(task.total, 1)} %"
+        self._write_if_due()
 
-    def _write_in_time(self) -> None:
-        """Write to the store, but not more often than somebody looks."""
+    def _write_if_due(self) -> None:
+        """Write to the store, at most once every `PROGRESS_S` seconds."""
         now = time.monotonic()
         if now - self._written >= PROGRESS_S:
             self._written = now
             self._report()
 
     def _report(self) -> None:
-        with suppress(StoreError):  # a database that is locked for long ends no training
-            self._store.report_progress(self._key, self._said)
+        with suppress(StoreError):  # a locked database must not end the training
+            self._store.report_progress(self._key, self._progress)

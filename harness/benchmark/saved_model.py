@@ -75,8 +75,8 @@ class SavedModel(Strict):
         """Read what `save` wrote; BenchError where the folder holds no finished run, StoreError where a damaged one."""
         path = folder / FILE
         if not path.is_file():
-            said = f"{path} is missing: the run has no model, as those of human, majority, retrieval and captions"
-            raise BenchError(said, "name a run of a trained model, or train it again")
+            reason = f"{path} is missing: the run has no model, as those of human, majority, retrieval and captions"
+            raise BenchError(reason, "name a run of a trained model, or train it again")
         run = read_model(cls, path, "description of a run", AGAIN)
         if run.trained and not run.members and not (folder / WEIGHTS).is_file():
             raise BenchError(f"{folder} has no trained weights yet", "let `bench run` finish its training")
@@ -117,11 +117,11 @@ class SavedModel(Strict):
     def _build_members(self, folder: Path) -> tuple[Captioner, Vocabulary]:
         built = []
         for key in self.members:
-            own = find_member(key, folder)
-            member = SavedModel.load(own)
+            member_folder = find_member(key, folder)
+            member = SavedModel.load(member_folder)
             if member.members:
                 raise BenchError(f"{key} is an ensemble itself", "name its members")
-            built.append(member.build(own))
+            built.append(member.build(member_folder))
             same = {
                 "vocabularies": built[0][1].digest() == built[-1][1].digest(),
                 "decodings": member.decoding == self.decoding,
@@ -129,9 +129,9 @@ class SavedModel(Strict):
                 "images": member.preprocessing == self.preprocessing,
                 "scene graphs": member.graph_entries in {None, self.graph_entries},
             }
-            if other := next((what for what, alike in same.items() if not alike), None):
+            if differing := next((part for part, is_same in same.items() if not is_same), None):
                 raise BenchError(
-                    f"the ensemble's members {self.members[0]} and {key} have other {other}",
+                    f"the ensemble's members {self.members[0]} and {key} have other {differing}",
                     "only models of the same conditions make an ensemble",
                 )
         return Ensemble([model for model, _ in built]).eval(), built[0][1]
@@ -147,9 +147,9 @@ def find_member(key: str, folder: Path) -> Path:
 def save_ensemble(members: Sequence[str], folder: Path) -> None:
     """Write to `folder` how these stored runs are opened together: as the first of them, or one that reads a graph."""
     saved = {key: SavedModel.load(find_member(key, folder)) for key in members}
-    chosen = next((key for key in members if saved[key].graph_entries is not None), members[0])
-    load_vocabulary(find_member(chosen, folder) / VOCABULARY).save(folder / VOCABULARY)
-    saved[chosen].model_copy(update={"members": tuple(members)}).save(folder)
+    described_by = next((key for key in members if saved[key].graph_entries is not None), members[0])
+    load_vocabulary(find_member(described_by, folder) / VOCABULARY).save(folder / VOCABULARY)
+    saved[described_by].model_copy(update={"members": tuple(members)}).save(folder)
 
 
 def open_saved(saved: SavedModel, folder: Path, context: RunContext) -> tuple[Captioner, RunContext]:
@@ -163,9 +163,9 @@ def refuse_other_features(name: str, saved: SavedModel, data: BenchmarkData) -> 
     """BenchError where a saved run was trained on other features than this benchmark has."""
     theirs, ours = saved.features.regions, data.feature_config.regions
     if (theirs is None) != (ours is None):
-        seen, shown = ("grid cells", "regions") if theirs is None else ("regions", "grid cells")
+        trained_on, available = ("grid cells", "regions") if theirs is None else ("regions", "grid cells")
         hint = "leave out --regions" if theirs is None else "add --regions SOURCE, of the kind that it was trained on"
-        raise BenchError(f"{name} sees {seen}, and here are {shown}", hint)
+        raise BenchError(f"{name} sees {trained_on}, and here are {available}", hint)
     if theirs is not None and ours is not None:
         cut = [(needs_backbone(regions.source), regions.bins) for regions in (theirs, ours)]
         if cut[0] != cut[1] or (not cut[0][0] and saved.visual_dim != data.visual_dim):
@@ -197,18 +197,18 @@ def find_run(name: str, workspace: Workspace) -> Path:
     Of a model the newest run of the workspace is taken. BenchError where there is none, with the nearest names.
     """
     runs = workspace.run_folder("")
-    known = sorted(entry.name for entry in runs.iterdir() if entry.is_dir()) if runs.is_dir() else []
-    if name in known:
+    names = sorted(entry.name for entry in runs.iterdir() if entry.is_dir()) if runs.is_dir() else []
+    if name in names:
         return runs / name
     if Path(name).is_dir():
         return Path(name)
-    own = [
-        runs / each for each in known if each.rpartition("-s")[0] == key_name(name) and (runs / each / FILE).is_file()
+    folders = [
+        runs / key for key in names if key.rpartition("-s")[0] == key_name(name) and (runs / key / FILE).is_file()
     ]
-    if own:
-        trained = [folder for folder in own if (folder / WEIGHTS).is_file()]  # another may be training
-        return max(trained or own, key=lambda folder: (folder / FILE).stat().st_mtime)
-    if not known:
+    if folders:
+        trained = [folder for folder in folders if (folder / WEIGHTS).is_file()]  # another may be training
+        return max(trained or folders, key=lambda folder: (folder / FILE).stat().st_mtime)
+    if not names:
         raise BenchError(f"no run {name!r}: {runs} holds no runs", "train one with `bench run`, or set --workspace DIR")
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0.3) or known[:3]
+    near = difflib.get_close_matches(name, names, n=3, cutoff=0.3) or names[:3]
     raise BenchError(f"no run {name!r} in {runs}", f"did you mean {' or '.join(near)}?")

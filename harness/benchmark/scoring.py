@@ -30,8 +30,8 @@ _NO_FACTS: Final = frozenset({"a", "an", "the", "and", "is", "are", "of"})
 
 def within(data: BenchmarkData, split: str, captions: Collection[int]) -> BenchmarkData:
     """The data with these images of the split alone."""
-    kept = tuple(sample for sample in data.evaluated[split] if sample.image_id in captions)
-    return replace(data, evaluated={**data.evaluated, split: kept})
+    samples = tuple(sample for sample in data.evaluated[split] if sample.image_id in captions)
+    return replace(data, evaluated={**data.evaluated, split: samples})
 
 
 def score_split(
@@ -93,8 +93,8 @@ def add_missing_scores(
         if spec.model == "human":
             result, _ = score_people(split, data, evaluator)
         else:  # a file of captions may have lacked images
-            seen = within(data, split, captions[split]) if spec.kind == "captions" else data
-            result, _ = score_split(split, captions[split], seen, evaluator, held_out=held_out)
+            scored_data = within(data, split, captions[split]) if spec.kind == "captions" else data
+            result, _ = score_split(split, captions[split], scored_data, evaluator, held_out=held_out)
         results.append(_only(result, metrics))
         reasons |= {metric: quantity.reason for metric, quantity in results[-1].scores[OVERALL].items()}
     add_scores(store, spec.key, results)
@@ -108,8 +108,8 @@ def score_held_out(
     captions = stored_captions(store, spec.key)
     scores = {}
     for split in splits:
-        seen = within(data, split, captions[split]) if spec.kind == "captions" else data
-        scores[split] = _held_out_scores(_references(split, seen), captions[split], evaluator, {})
+        scored_data = within(data, split, captions[split]) if spec.kind == "captions" else data
+        scores[split] = _held_out_scores(_references(split, scored_data), captions[split], evaluator, {})
     add_held_out_scores(store, spec.key, scores)
 
 
@@ -167,21 +167,21 @@ def add_more_metrics(
 ) -> dict[str, str]:
     """Compute and store what the finished runs lack; gives by stored name why a metric of some run is still lacking."""
     lacking: dict[str, str] = {}
-    left = [(spec, missing_metrics(store, spec.key, evaluator.names())) for spec in specs]
-    left = [(spec, splits) for spec, splits in left if splits]
-    with reporter.task("more metrics", len(left)) as task:
-        for spec, splits in left:
+    incomplete = [(spec, missing_metrics(store, spec.key, evaluator.names())) for spec in specs]
+    incomplete = [(spec, splits) for spec, splits in incomplete if splits]
+    with reporter.task("more metrics", len(incomplete)) as task:
+        for spec, splits in incomplete:
             results, captions = [], stored_captions(store, spec.key)
-            for split in (each for each in splits if each in data.evaluated):
+            for split in (split_name for split_name in splits if split_name in data.evaluated):
                 said, people = captions[split], spec.model == "human"
                 samples = {sample.image_id: sample for sample in data.evaluated[split] if sample.image_id in said}
                 everything = {image_id: samples[image_id].captions for image_id in said}
                 # Of people the first references against the others, and all of them as a set.
                 others = {image_id: texts[1:] if people else texts for image_id, texts in everything.items()}
                 files = {image_id: data.dataset.path(sample) for image_id, sample in samples.items()}
-                found = evaluator.measure(ScoredCaptions(said, others, everything if people else {}, files))
-                results.append(SplitResult(split, said, {OVERALL: found.values}, found.per_image))
-                lacking |= evaluator.settings.lacking(found.values)
+                measured = evaluator.measure(ScoredCaptions(said, others, everything if people else {}, files))
+                results.append(SplitResult(split, said, {OVERALL: measured.values}, measured.per_image))
+                lacking |= evaluator.settings.lacking(measured.values)
             add_scores(store, spec.key, results)
             task.advance(1)
     return lacking
@@ -194,8 +194,8 @@ def add_facts(
 
     Those of photographs are judged by words of the references and, anew wherever they are given, by COCO's `objects`.
     """
-    left = {spec.key: splits for spec in specs if (splits := missing_metrics(store, spec.key, {PARSED}))}
-    if not left:
+    incomplete = {spec.key: splits for spec in specs if (splits := missing_metrics(store, spec.key, {PARSED}))}
+    if not incomplete:
         return
     try:
         scenes = read_scenes(annotations_of(data.dataset))
@@ -206,16 +206,16 @@ def add_facts(
         _add_words(specs, data, store, objects)
         return
     unknown: Counter[str] = Counter()
-    for key, splits in left.items():
+    for key, splits in incomplete.items():
         captions, results = stored_captions(store, key), []
-        for split in (each for each in splits if each in data.evaluated):
+        for split in (split_name for split_name in splits if split_name in data.evaluated):
             result, words = measure_facts(split, captions[split], scenes, _domains(split, data) or {})
             results.append(result)
             unknown += Counter({word: count for word, count in words.items() if word not in _NO_FACTS})
         add_scores(store, key, results)
     if unknown:
-        few = ", ".join(f"{word} ({count})" for word, count in unknown.most_common(12))
-        reporter.log(f"facts: words of captions that no rule knows: {few}{', ...' if len(unknown) > 12 else ''}")
+        examples = ", ".join(f"{word} ({count})" for word, count in unknown.most_common(12))
+        reporter.log(f"facts: words of captions that no rule knows: {examples}{', ...' if len(unknown) > 12 else ''}")
 
 
 def _add_words(specs: Sequence[RunSpec], data: BenchmarkData, store: Store, objects: KnownObjects | None) -> None:

@@ -26,9 +26,15 @@ from results import Store
 
 
 class Services(ExitStack):
-    """What a process opens once for all runs that it executes: the store, the scorers, and data by what is opened.
+    """What a process opens once for all runs that it executes: the store, scorers, data and features.
 
-    Nothing is opened before it is asked for. Within its block, `services_of` gives these.
+    Each is opened on first use, and closed at the end of the `with` block, within which `services_of` returns this
+    object.
+
+    Attributes:
+        environment: describes the machine, packages and a device.
+        unscored: metrics that could not be computed in this process, which are not tried again.
+        is_of_worker: whether this process is a worker of an executor, whose output goes to the log of each run.
     """
 
     def __init__(self, workspace: Workspace, reporter: Reporter, plugins: Sequence[str] = ()) -> None:
@@ -61,7 +67,7 @@ class Services(ExitStack):
         return self.enter_context(Store(self.workspace.database))
 
     def evaluator(self, context: RunContext) -> Evaluator:
-        """What scores captions of these conditions; its processes start behind the first training."""
+        """The evaluator of captions under these conditions; its processes start during the first training."""
         settings = context.evaluation
         if settings not in self._evaluators:
             self._evaluators[settings] = self.enter_context(Evaluator(settings=settings))
@@ -71,16 +77,18 @@ class Services(ExitStack):
         self, conditions: Conditions, *, check: Check = lambda _: None, spread: Spread | None = None
     ) -> RunContext:
         """Data, features and vocabulary of runs, with the preset and the execution of these conditions."""
-        name = conditions.opened()
-        if name not in self._contexts:
-            self._contexts.clear()  # the runs of a benchmark share one
-            self._contexts[name] = open_context(conditions, self.workspace, self.reporter, check=check, spread=spread)
-        context = self._contexts[name]
+        identity = conditions.opened()
+        if identity not in self._contexts:
+            self._contexts.clear()  # only one is kept: the runs of a benchmark share it
+            self._contexts[identity] = open_context(
+                conditions, self.workspace, self.reporter, check=check, spread=spread
+            )
+        context = self._contexts[identity]
         context = replace(context, compute=replace(context.compute, settings=conditions.execution))
         return context.with_preset(conditions.preset, conditions.made_from if isinstance(conditions, RunBase) else None)
 
     def warm_up(self, context: RunContext) -> None:
-        """Start what scores captions, hidden behind the first training."""
+        """Start the evaluator's processes, so that they load during the first training."""
         if not self._warm:
             samples = chain.from_iterable(context.data.evaluated.values())
             references = [caption for sample in samples for caption in sample.captions]
@@ -89,11 +97,11 @@ class Services(ExitStack):
 
 
 _OPENED: dict[tuple[int, Workspace], Services] = {}
-"""The services of a process, by its id and their workspace: a forked process does not use those of its parent."""
+"""The services of a process, by process id and workspace: a forked process must not use those of its parent."""
 
 
 def services_of(workspace: Workspace) -> Services:
-    """The services of this process for a workspace; in a worker they are opened, silent, for all of its calls."""
+    """The services of this process for a workspace; in a worker, they are opened on the first call."""
     if (os.getpid(), workspace) not in _OPENED:
         services = Services(workspace, Reporter())
         services.is_of_worker = True

@@ -1,11 +1,12 @@
-"""Train a model under a run's conditions: what each stage reads, what it makes smaller, and how it is validated."""
+"""`train_model` trains one model through its schedule; `StageLoader` makes the data and objective of each stage."""
 
 import copy
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from harness.benchmark.context import ComputeDevice, RunContext
@@ -47,19 +48,20 @@ def train_model(
     on_step: Callable[[StepLoss], None] = lambda _: None,
     stage_cache: StageCache | None = None,
 ) -> TrainState:
-    """Train `model` through the schedule; it holds the best weights afterwards. Checkpoints lie in `folder`.
+    """Train `model` through the schedule of the context's preset; afterwards it holds its best weights.
 
-    Without a checkpoint, training starts from the longest prefix of its stages in `stage_cache`.
+    Training resumes from the last checkpoint in `folder`; without one, it starts from the longest prefix of its stages
+    in `stage_cache`.
     """
-    # Leave out stages that train a part which the model lacks; epochs keep the preset's numbers of stages.
+    # Leave out stages that train a part which the model lacks; stored epochs keep the preset's stage indices.
     all_stages = context.preset.schedule.stages
     schedule = stages_for(model, context.preset.schedule)
-    numbers = [number for number, stage in enumerate(all_stages) if stage in schedule.stages]
+    stage_indices = [index for index, stage in enumerate(all_stages) if stage in schedule.stages]
     if left_out := [stage.name for stage in all_stages if stage not in schedule.stages]:
         reporter.note(f"  left out, since the model has no part for sentence graphs: {', '.join(left_out)}")
 
     def record_epoch(epoch: EpochRecord) -> None:
-        on_epoch(replace(epoch, stage=numbers[epoch.stage]))
+        on_epoch(replace(epoch, stage=stage_indices[epoch.stage]))
 
     def report_epoch(epoch: EpochRecord) -> None:
         record_epoch(epoch)
@@ -72,9 +74,9 @@ def train_model(
             f"{epoch.images_per_second:.0f} images/s"
         )
 
-    def keep_stage(state: TrainState) -> None:
+    def cache_stage(state: TrainState) -> None:
         if stage_cache is not None and state.micro_batches == 1:
-            epochs = [replace(epoch, stage=numbers.index(epoch.stage)) for epoch in stage_cache.recorded()]
+            epochs = [replace(epoch, stage=stage_indices.index(epoch.stage)) for epoch in stage_cache.recorded()]
             stage_cache.keep(schedule.stages[: state.stage + 1], folder / WEIGHTS, state, epochs)
 
     if stage_cache is not None:
@@ -93,13 +95,16 @@ def train_model(
         cache_dir=context.data.cache,
         sentences=context.data.sentences,
     )
-    compute, collective = context.compute, Collective()
+    compute = context.compute
+    collective = Collective()
     with ExitStack() as other_ranks:
         if compute.settings.devices > 1:
             pickled = pickle.dumps(replace(task, model=copy.deepcopy(model).cpu()))
-            work = partial(_train_on_other_rank, pickled, compute.settings)
-            collective = other_ranks.enter_context(start_training(work, compute.device.type, compute.settings.devices))
-        stages = StageLoader(
+            train_share = partial(_train_on_other_rank, pickled, compute.settings)
+            collective = other_ranks.enter_context(
+                start_training(train_share, compute.device.type, compute.settings.devices)
+            )
+        loader = StageLoader(
             task,
             collective,
             reporter,
@@ -109,7 +114,7 @@ def train_model(
         trainer = Trainer(
             model,
             schedule,
-            stage_data=stages.load,
+            stage_data=loader.load,
             folder=folder,
             device=compute.device,
             precision=compute.precision,
@@ -117,17 +122,17 @@ def train_model(
             on_epoch=report_epoch,
             reporter=reporter,
             on_step=on_step,
-            on_stage=keep_stage,
+            on_stage=cache_stage,
             collective=collective,
         )
         return trainer.fit()
 
 
 def _train_on_other_rank(pickled: bytes, config: ExecutionConfig, collective: Distributed) -> None:
-    """What every rank but 0 does: train its share of every batch, silently."""
+    """Train this rank's share of every batch, without output; called on every rank but 0."""
     load_plugins(config.plugins)
     check_plugins(config.digests)
-    task: TrainingTask = pickle.loads(pickled)  # noqa: S301  # rank 0 made it
+    task: TrainingTask = pickle.loads(pickled)  # noqa: S301  # from rank 0
     task = replace(task, compute=replace(task.compute, device=collective.device))
     task.model.to(collective.device)
     trainer = Trainer(
@@ -147,7 +152,7 @@ def _train_on_other_rank(pickled: bytes, config: ExecutionConfig, collective: Di
 
 @dataclass(frozen=True, slots=True)
 class TrainingTask:
-    """What every rank of a training needs; picklable."""
+    """All that a rank needs to train a model; can be pickled."""
 
     model: Captioner
     seed: int
@@ -166,8 +171,9 @@ class StageLoader:
     """Makes the data, objective and validation of each stage, on one rank of a training.
 
     Args:
-        cache_features: extracts the features of the model's own backbone as it stands, and gives their folder.
-        validate: gives a stage's score on these features or pixels; like `cache_features`, called on rank 0 only.
+        cache_features: extracts the features of the model's own backbone with its present weights; returns their
+            folder. Called on rank 0 only.
+        validate: the score of a stage on given features or pixels. Called on rank 0 only.
     """
 
     def __init__(
@@ -178,20 +184,24 @@ class StageLoader:
         cache_features: Callable[[], Path] = Path,
         validate: Callable[[Stage, VisualSource], float] = lambda *_: 0.0,
     ) -> None:
-        self._task, self._collective, self._reporter = task, collective, reporter
-        self._cache_features, self._validate = cache_features, validate
-        self._resident: VisualSource | None = None  # the task's own features on the device, for all stages
+        self._task = task
+        self._collective = collective
+        self._reporter = reporter
+        self._cache_features = cache_features
+        self._validate = validate
+        self._resident: VisualSource | None = None  # the task's features on the device, shared by its stages
 
     def load(self, stage: Stage) -> StageData:
-        """The data of a stage; one that leaves the model's own backbone as it is reads cached features of it."""
-        task, rank = self._task, self._collective.rank
-        source, device = task.source, task.compute.device
+        """The batches, objective and validation of a stage; a frozen backbone of the model is read from a cache."""
+        task = self._task
+        rank = self._collective.rank
+        source = task.source
         if stage.backbone == "frozen" and isinstance(task.model, HasBackbone):
             folder = self._collective.broadcast(self._cache_features() if rank == 0 else Path())
             source = CachedBackboneSource(Features(folder))
         samples = list(task.samples)
         if stage.batch_of == "captions":
-            samples = [replace(image, captions=(caption,)) for image in samples for caption in image.captions]
+            samples = _one_per_caption(samples)
         batches = CaptionBatches(
             samples,
             task.vocabulary,
@@ -203,7 +213,7 @@ class StageLoader:
             max_len=task.max_len,
             drop_last=stage.drop_last,
             share=(rank, self._collective.world_size),
-            pinned=device.type == "cuda",
+            pinned=task.compute.device.type == "cuda",
             widths=self._widths(task.max_len),
             graphs=self._graphs(stage),
             cache_dir=task.cache_dir,
@@ -219,41 +229,51 @@ class StageLoader:
         return StageData(batches, objective, partial(self._validate, stage, source))
 
     def _widths(self, max_len: int) -> tuple[int, ...]:
-        """To which captions are padded for a GPU, which has a graph for each."""
+        """The lengths that captions are padded to on a GPU, where each length has a CUDA graph; empty on a CPU."""
         return few_widths(max_len) if self._task.compute.device.type == "cuda" else ()
 
     def _graphs(self, stage: Stage) -> list[list[NumberedGraph]] | None:
-        """Of each sample that the stage reads, the graphs of its captions; None where it is of images."""
+        """The graphs of each sample's captions; None if the stage reads images."""
         task = self._task
         if stage.objective != "sentence_graph" or task.sentences is None:
             return None
         by_image = numbered_graphs(task.samples, task.sentences, task.vocabulary)
-        return [[graph] for graphs in by_image for graph in graphs] if stage.batch_of == "captions" else by_image
+        if stage.batch_of == "captions":
+            return [[graph] for graph in chain.from_iterable(by_image)]
+        return by_image
 
     def _on_device(self, source: VisualSource) -> VisualSource:
-        """The training features on the device where they fit; those of a tuned backbone are of one stage."""
-        task, is_shared = self._task, source is self._task.source
+        """The training features, in the device's memory if they fit; cached backbone features serve one stage."""
+        task = self._task
+        is_shared = source is task.source
         if is_shared and self._resident is not None:
             return self._resident
-        self._resident = None  # before others take its memory
+        self._resident = None  # frees its memory for the others
         image_ids = [sample.image_id for sample in task.samples]
         on_device = resident(source, image_ids, task.model.visual, task.compute.device, self._reporter.note)
         self._resident = on_device if is_shared else None
         return on_device
 
 
+def _one_per_caption(samples: Sequence[Sample]) -> list[Sample]:
+    """A sample for each caption of each image."""
+    return [replace(sample, captions=(caption,)) for sample in samples for caption in sample.captions]
+
+
 def _validation(model: Captioner, context: RunContext, reporter: Reporter) -> Callable[[Stage, VisualSource], float]:
-    """CIDEr-D of the validation split's captions, as a fraction, or the score of a stage that captions no images."""
-    vocabulary, device, precision = context.inputs.vocabulary, context.compute.device, context.compute.precision
+    """A function that gives the validation score of a stage: CIDEr-D as a fraction, or that of a sentence stage."""
+    vocabulary = context.inputs.vocabulary
+    device, precision = context.compute.device, context.compute.precision
     samples = as_read(context.data.val, vocabulary.preparation)
     tokenize = vocabulary.tokenize
     references = {sample.image_id: [" ".join(tokenize(caption)) for caption in sample.captions] for sample in samples}
 
     def validate(stage: Stage, source: VisualSource) -> float:
         if not stage.gives_ciders:
-            graphs, max_len = context.data.sentences, context.preset.vocabulary.max_len
+            graphs = context.data.sentences
             assert graphs is not None
             images = context.source(model.visual)
+            max_len = context.preset.vocabulary.max_len
             return validate_sentences(
                 stage, model, samples, graphs, vocabulary, images, max_len, device, precision, reporter.note
             )
@@ -270,7 +290,7 @@ def _validation(model: Captioner, context: RunContext, reporter: Reporter) -> Ca
             replayed=device.type == "cuda",
         )
         by_image = captions.by_image
-        if word_tokenizer(vocabulary.preparation) is not None:  # a pretrained model's text may have no spaces
+        if word_tokenizer(vocabulary.preparation) is not None:  # text without spaces between words
             by_image = {image_id: " ".join(tokenize(caption)) for image_id, caption in by_image.items()}
         return mean_cider_d(references, by_image)
 

@@ -1,4 +1,4 @@
-"""The command line's root: finds the subcommands, and turns expected errors into one clear message."""
+"""The root of the command line: it finds the subcommands and prints each error as one message."""
 
 import importlib
 import inspect
@@ -7,7 +7,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -16,7 +16,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_group
 
 import harness
-from harness.cli.errors import explained, said_as_ours, say_error, say_interrupted
+from harness.cli.errors import explain, print_error, print_interrupted, usage_errors
 from harness.training.launch import is_launched
 from harness.utils.errors import DEBUG_VARIABLE, BenchError
 from harness.utils.signals import end_on_sigterm
@@ -66,24 +66,24 @@ PANELS: Final = {
         "prefetch": "Fetch what some metrics and models need.",
     },
 }
-"""What `bench --help` says of each command, whose module or folder of this package it does not import, by task."""
-COMMANDS: Final = {name: said for panel in PANELS.values() for name, said in panel.items()}
+"""The text of `bench --help` for each command, by panel; printing it imports no command."""
+COMMANDS: Final = dict(chain.from_iterable(commands.items() for commands in PANELS.values()))
 
 
 class Command(TyperCommand):
-    """A command whose help is in panels, and whose words are never empty, as unset variables of scripts leave them."""
+    """A command that refuses empty words, as an unset variable of a script leaves them."""
 
     def make_context(self, info_name: str | None, args: list[str], *arguments: Any, **named: Any) -> Any:
         """BenchError where a word, or an option's value, is empty."""
-        for before, word in pairwise(["", *args]):
+        for previous, word in pairwise(["", *args]):
             option, equals, value = word.partition("=")
             if not word.strip() or (option.startswith("--") and equals and not value.strip()):
-                what = option.strip() or (before if before.startswith("-") else "an argument")
-                raise BenchError(f"{what} is empty", "give it a value, or leave it out where it has a default")
+                name = option.strip() or (previous if previous.startswith("-") else "an argument")
+                raise BenchError(f"{name} is empty", "give it a value, or leave it out if it has a default")
         return super().make_context(info_name, args, *arguments, **named)
 
     def invoke(self, ctx: Any) -> Any:
-        """BenchError for NaN, which no bound refuses, and infinity."""
+        """BenchError for an infinite number, or for NaN, which passes every bound."""
         for parameter in self.params:
             value = ctx.params.get(parameter.name)
             if isinstance(value, float) and not math.isfinite(value):
@@ -92,7 +92,7 @@ class Command(TyperCommand):
 
 
 def _paragraphs(text: str) -> str:
-    """A docstring as Typer shows it: each paragraph in one line, and brackets that are no markup of rich."""
+    """A docstring for Typer: each paragraph in one line, with brackets escaped from rich's markup."""
     from rich.markup import escape
 
     paragraphs = inspect.cleandoc(text).split("\n\n")
@@ -100,14 +100,14 @@ def _paragraphs(text: str) -> str:
 
 
 def _examples(text: str) -> str:
-    """Commands to paste, as they stand."""
+    """Example commands for the end of a help text."""
     from rich.markup import escape
 
     return f"Examples:\n\n{escape(text.strip())}" if text.strip() else ""
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(show: bool) -> None:
+    if show:
         typer.echo(f"captionbench {harness.__version__}")
         raise typer.Exit
 
@@ -120,13 +120,13 @@ def root(
         bool, typer.Option("--debug", help="Show the traceback of an error, as BENCH_DEBUG=1 does.")
     ] = False,
 ) -> None:
-    """Compare image-captioning architectures fairly, and say what each costs."""
+    """Compare image-captioning architectures under equal conditions, with their costs."""
     if debug:
         os.environ[DEBUG_VARIABLE] = "1"
 
 
 class _Commands(Mapping[str, Any]):
-    """The commands by name, each imported when it is asked for."""
+    """The commands by name, each imported on first use."""
 
     def __getitem__(self, name: str) -> Any:
         if name not in COMMANDS:
@@ -137,10 +137,10 @@ class _Commands(Mapping[str, Any]):
             command = getattr(module, "COMMAND", None) or getattr(module, name.replace("-", "_"))
             _add(app, name, command, module.EXAMPLES)
             return get_group(app).commands[name]
-        alone = getattr(module, "ALONE", None)
-        group = _typer(name=name, help=COMMANDS[name], no_args_is_help=alone is None)
-        if alone is not None:
-            group.callback(invoke_without_command=True, help=COMMANDS[name])(alone)
+        default = getattr(module, "ALONE", None)
+        group = _typer(name=name, help=COMMANDS[name], no_args_is_help=default is None)
+        if default is not None:
+            group.callback(invoke_without_command=True, help=COMMANDS[name])(default)
         for subcommand, function in module.COMMANDS.items():
             _add(group, subcommand, function, module.EXAMPLES.get(subcommand, ""))
         app = _typer()
@@ -166,8 +166,8 @@ def _add(app: typer.Typer, name: str, function: Callable[..., None], examples: s
 class RootGroup(TyperGroup):
     """The root command.
 
-    A module or folder of this package has each: `COMMAND`, or a function of the module's name, with `EXAMPLES`; or a
-    group's `COMMANDS` by name, with `EXAMPLES` by name, and `ALONE`, what it does without one.
+    Each command is a module or folder of this package. It has `COMMAND`, or a function of the module's name, and
+    `EXAMPLES`. A group of commands has `COMMANDS` and `EXAMPLES` by name, and `ALONE`, called without a subcommand.
     """
 
     def __init__(self, **named: Any) -> None:
@@ -177,15 +177,15 @@ class RootGroup(TyperGroup):
 
     def make_context(self, info_name: str | None, args: list[str], *arguments: Any, **named: Any) -> Any:
         self.words = [*args]
-        with said_as_ours():
+        with usage_errors():
             return super().make_context(info_name, args, *arguments, **named)
 
     def invoke(self, ctx: Any) -> Any:
-        with said_as_ours():
+        with usage_errors():
             return super().invoke(ctx)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Print it, importing no command."""
+        """Print the help without importing any command."""
         described = {
             name: TyperCommand(name, help=text, rich_help_panel=panel)
             for panel, commands in PANELS.items()
@@ -211,24 +211,28 @@ def build_app() -> typer.Typer:
 
 
 def leave_broken_pipe() -> None:
-    """Send what is still to be printed nowhere, so that the interpreter does not fail on it again at its end."""
+    """Discard buffered output, on which the interpreter would fail again at its end."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def main() -> None:
-    """Run `bench`; every error ends as one message on stderr.
-
-    Exit codes: 2 for errors that the user can put right, 70 for bugs, 130 for Ctrl-C, 143 for SIGTERM.
-    """
-    # Threads that wait by spinning starve each other where cores are shared: several times slower on two busy cores.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+def _prepare_streams() -> None:
+    """Open standard error if it is closed, and have characters that a stream cannot encode printed as `?`."""
     if sys.stderr is None:  # closed by 2>&-
         sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - until the process ends
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            # A terminal or a pipe that is not of UTF-8 shows a question mark for a dash, not a traceback.
             stream.reconfigure(errors="replace")
-    if not is_launched():  # a launcher tells by how its processes end which of them was the first
+
+
+def main() -> None:
+    """Run `bench`; every error is printed as one message on stderr.
+
+    Exit codes: 2 for errors that the user can correct, 70 for bugs, 130 for Ctrl-C, 143 for SIGTERM.
+    """
+    # Threads that spin while they wait starve each other on shared cores: several times slower on two busy cores.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    _prepare_streams()
+    if not is_launched():  # a launcher needs to see which of its processes the signal ended
         end_on_sigterm()
     try:
         if sys.stdout is None:
@@ -236,20 +240,20 @@ def main() -> None:
         try:
             build_app()()
         finally:
-            sys.stdout.flush()  # a full disk behind `bench ... > file` is told here, not at the interpreter's end
+            sys.stdout.flush()  # raises here if the disk behind `bench ... > file` is full
     except SystemExit:
         raise
     except KeyboardInterrupt as interrupt:
-        sys.exit(say_interrupted(interrupt))
+        sys.exit(print_interrupted(interrupt))
     except (BenchError, StoreError, ZooError) as error:
-        say_error(error, error)
+        print_error(error, error)
         sys.exit(2)
     except BrokenPipeError:
         leave_broken_pipe()
         sys.exit(1)
-    except BaseException as error:  # the last resort
-        message, code = explained(error, sys.argv[1:])
-        say_error(message, error)
+    except BaseException as error:  # an error that nothing else expects
+        message, code = explain(error, sys.argv[1:])
+        print_error(message, error)
         if isinstance(error, OSError):
             leave_broken_pipe()
         sys.exit(code)

@@ -134,18 +134,22 @@ def open_pictures(images: Iterable[Path], regions: str | None) -> Dataset:
     from harness.benchmark.caption_images import of_files, of_numbered_files
     from harness.config.features import region_config
 
-    seen = region_config(regions)
+    region_settings = region_config(regions)
     paths = list(images)
-    return of_numbered_files(paths) if seen is not None and isinstance(seen.source, Path) else of_files(paths)
+    return (
+        of_numbered_files(paths)
+        if region_settings is not None and isinstance(region_settings.source, Path)
+        else of_files(paths)
+    )
 
 
 def visual_inputs(regions: str | None, graphs: str | None) -> dict[str, Any]:
     """The regions and graphs of `--regions` and `--graphs`, as `caption_dataset` takes them."""
     from harness.config.features import graph_config, region_config
 
-    seen = region_config(regions)
-    related = graph_config(graphs, seen or region_config("boxes"))
-    return {"regions": seen.source if seen else None, "graphs": related}
+    region_settings = region_config(regions)
+    graph_settings = graph_config(graphs, region_settings or region_config("boxes"))
+    return {"regions": region_settings.source if region_settings else None, "graphs": graph_settings}
 
 
 def find_folder(run: str, workspace: Workspace, reporter: Reporter) -> Path:

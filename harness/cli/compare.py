@@ -126,22 +126,22 @@ def _compare_pairs(
         echo(out)
 
 
-def parse_limits(texts: Sequence[str], others: Iterable[str] = ()) -> dict[str, float]:
+def parse_limits(texts: Sequence[str], other_metrics: Iterable[str] = ()) -> dict[str, float]:
     """The limits of `--max-drop` by metric, in points; `others` are metrics that were computed elsewhere."""
     from results.metrics import metric_names
 
-    known = [*metric_names(), *others]
+    metrics = [*metric_names(), *other_metrics]
     limits = {}
     for text in texts:
-        metric, _, number = text.partition("=")
+        metric, _, value = text.partition("=")
         try:
-            points = float(number)
+            points = float(value)
         except ValueError:
             points = math.nan
         if not math.isfinite(points) or points < 0:
             hint = "write points of the metric times 100, for example CIDEr-D=0.5"
             raise BenchError(f"--max-drop {text!r} is not METRIC=POINTS", hint)
-        if metric not in known:
-            raise BenchError(f"--max-drop {text!r}: there is no such metric", f"these are: {', '.join(known)}")
+        if metric not in metrics:
+            raise BenchError(f"--max-drop {text!r}: there is no such metric", f"these are: {', '.join(metrics)}")
         limits[metric] = points
     return limits

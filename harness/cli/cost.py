@@ -114,21 +114,21 @@ def measure(
     with progress_aside() as reporter, reporter.task("Measuring", len(names)) as task:
         for name in names:
             if name in checkpoints:
-                question = checkpoint_job(checkpoints[name], common)
+                job = checkpoint_job(checkpoints[name], common)
             else:
                 arguments = settings.model_arguments(name, **sizes) if settings else {}
-                question = BenchmarkJob(model=name, arguments=arguments, **common)
+                job = BenchmarkJob(model=name, arguments=arguments, **common)
             try:
-                found, environment = run_isolated(question)
-                answers += found
-                times = [answer.costs["latency_median"] for answer in found]
+                results, environment = run_isolated(job)
+                answers += results
+                times = [answer.costs["latency_median"] for answer in results]
                 if all(time.value is None for time in times):
-                    failures[question.model] = f"nothing was measured: {times[0].reason}"
+                    failures[job.model] = f"nothing was measured: {times[0].reason}"
             except BenchError as error:
-                failures[question.model] = str(error)
+                failures[job.model] = str(error)
             if out is not None:  # after every model: an interrupted command keeps what it has
                 content = {
-                    "asked": {name: value for name, value in asdict(question).items() if name not in _OF_A_MODEL},
+                    "asked": {name: value for name, value in asdict(job).items() if name not in _OF_A_MODEL},
                     "environment": environment,
                     "answers": list(map(asdict, answers)),
                     "failures": failures,
@@ -183,25 +183,25 @@ def _measurement_notes(answers: Sequence[BenchmarkResult], environment: dict[str
     notes = []
     if environment:
         device, threads, cores = (environment[name] for name in ("device", "threads", "pinned_cores"))
-        place = device.get("name", environment["cpu"]) or device["type"]
+        device_name = device.get("name", environment["cpu"]) or device["type"]
         plural = "" if threads == 1 else "s"
         pinned = f" on core{plural} {','.join(map(str, cores))}" if cores else ""
         notes.append(
-            f"{place}, {threads} thread{plural}{pinned}, torch {environment['packages']['torch']}. Median of "
+            f"{device_name}, {threads} thread{plural}{pinned}, torch {environment['packages']['torch']}. Median of "
             "timed batches, from features to captions; ±: how far the median of another run lies, in 9 of 10 tries. "
             "MiB: most memory of the whole process."
         )
-        if others := environment["state"].get("other_processes"):
-            notes.append(f"Warning: {others} other processes used the device.")
+        if process_count := environment["state"].get("other_processes"):
+            notes.append(f"Warning: {process_count} other processes used the device.")
     if any(answer.model.startswith("hf:") for answer in answers):
-        seen = "from the processor's output for copies of a picture of 640 x 480"
-        notes.append(f"hf: {seen}, by transformers' own search.")
+        inputs = "from the processor's output for copies of a picture of 640 x 480"
+        notes.append(f"hf: {inputs}, by transformers' own search.")
     if noisy := [answer for answer in answers if answer.state.get("noise")]:
         reasons = dict.fromkeys(reason for answer in noisy for reason in answer.state["noise"])
-        shown = "; ".join(list(reasons)[:3])
-        notes.append(f"~ noisy, {len(noisy)} of {len(answers)} times: {shown}{'; ...' if len(reasons) > 3 else '.'}")
+        examples = "; ".join(list(reasons)[:3])
+        notes.append(f"~ noisy, {len(noisy)} of {len(answers)} times: {examples}{'; ...' if len(reasons) > 3 else '.'}")
     missing: dict[str, dict[str, None]] = {}
-    for name, cost in (each for answer in answers for each in answer.costs.items()):
+    for name, cost in (cost_item for answer in answers for cost_item in answer.costs.items()):
         if cost.reason is not None:
             missing.setdefault(cost.reason, {})[name] = None
     return notes + [f"Not measured: {', '.join(names)}: {reason}." for reason, names in missing.items()]

@@ -20,6 +20,7 @@ from harness.utils.files import shortened
 from harness.utils.workspace import DEFAULT, Workspace
 
 if TYPE_CHECKING:
+    from harness.config.features import RegionConfig
     from harness.data.dataset import Dataset
     from harness.data.formats.prediction_formats import PredictionFormat
     from harness.data.formats.registry import Format
@@ -133,8 +134,8 @@ def download(
     from harness.utils.progress import Reporter
 
     source = find_source(data)
-    told = what.split(",") if what is not None else PARTS if source.form is None else PARTS[:1]
-    parts = [part.strip() for part in told]
+    names = what.split(",") if what is not None else PARTS if source.form is None else PARTS[:1]
+    parts = [part.strip() for part in names]
     if unknown := [part for part in parts if part not in PARTS]:
         raise BenchError(f"--what {shortened(unknown[0])!a} is no part of a data set", f"choose of: {', '.join(PARTS)}")
     source = source if mirror is None else source.mirrored(mirror)
@@ -180,69 +181,93 @@ def verify(
     graphs: options.GraphsOption = None,
     workspace: options.WorkspaceOption = DEFAULT,
 ) -> None:
-    """Decode every picture and list all that cannot be used; with --regions and --graphs, of these too.
+    """Decode every image and list those that cannot be used; also check --regions and --graphs.
 
-    Exit code 0: all are sound; 1: some are not, or have no box; 2: the data set itself cannot be opened.
+    Exit code 0: all can be used; 1: some cannot, or have no box; 2: the data set cannot be opened.
     """
     from harness.config.features import graph_config, region_config
     from harness.data.opening import open_dataset
-    from harness.data.regions.opening import needs_backbone, open_source
-    from harness.data.regions.regions import read_regions
+    from harness.data.regions.opening import needs_backbone
     from harness.data.verify import find_bad_images, has_pictures
     from harness.utils.progress import Reporter
 
-    place = Workspace(workspace)
-    place.create()
+    cache = Workspace(workspace).cache
+    Workspace(workspace).create()
     with doing(f"Reading {data}"):
-        dataset = open_dataset(data, cache_dir=place.cache, images=images, may_be_references=False)
-    chosen = region_config(regions)
-    related = graph_config(graphs, chosen)
-    if chosen is None or needs_backbone(chosen.source) or has_pictures(dataset):
+        dataset = open_dataset(data, cache_dir=cache, images=images, may_be_references=False)
+    region_settings = region_config(regions)
+    graph_settings = graph_config(graphs, region_settings)
+    if region_settings is None or needs_backbone(region_settings.source) or has_pictures(dataset):
         with Reporter() as reporter:
-            bad = find_bad_images(dataset, cache_dir=place.cache, reporter=reporter, reuse=False)
-    else:  # files of features do without pictures
-        echo(f"no picture is in {dataset.root} (--images DIR): the regions alone are checked", err=True)
+            bad = find_bad_images(dataset, cache_dir=cache, reporter=reporter, reuse=False)
+    else:  # files of region features do not need the images
+        echo(f"no image is in {dataset.root} (--images DIR): only the regions are checked", err=True)
         bad = dict(dataset.faults)
     counts: dict[int, int] = {}
-    whole: list[int] = []
-    if chosen is not None:
-        with Reporter() as reporter:
-            with reporter.step(f"Opening {regions}"):
-                source = open_source(chosen.source, dataset)
-            with reporter.task("Checking regions", len(dataset.samples) - len(bad)) as task:
-                for image_id, found in read_regions(source, dataset, skip=set(bad)):
-                    task.advance()
-                    if isinstance(found, str):
-                        bad[image_id] = found.removeprefix(f"image {image_id}: ")
-                        continue
-                    counts[image_id] = found.count
-                    if found.whole:
-                        whole.append(image_id)
-    if related is not None:
+    without_box: list[int] = []
+    if region_settings is not None:
+        counts, without_box = _verify_regions(region_settings, dataset, bad)
+    if graph_settings is not None:
         from harness.data.graph_source import verify_graphs  # imports torch
 
-        unusable, said = verify_graphs(related, dataset, counts.keys() - bad.keys(), counts.get)
-        bad |= {image_id: told.removeprefix(f"image {image_id}: ") for image_id, told in sorted(unusable.items())}
-        for line in said:
+        unusable, lines = verify_graphs(graph_settings, dataset, counts.keys() - bad.keys(), counts.get)
+        for image_id, reason in sorted(unusable.items()):
+            bad[image_id] = reason.removeprefix(f"image {image_id}: ")
+        for line in lines:
             echo(line)
-    for doubt in (*dataset.notes, *_doubts_about_captions(dataset)):
-        echo(doubt, err=True)
+    for warning in (*dataset.notes, *_doubts_about_captions(dataset)):
+        echo(warning, err=True)
+    _print_unusable(dataset, bad, without_box, regions)
+    if bad or without_box:
+        raise typer.Exit(1)
+    described = _describe_splits(sample.split for sample in dataset.samples)
+    echo(f"all {len(dataset.samples)} images can be used ({described}); data set #{dataset.fingerprint[:8]}")
+
+
+def _verify_regions(
+    regions: "RegionConfig", dataset: "Dataset", bad: dict[int, str]
+) -> tuple[dict[int, int], list[int]]:
+    """Check the regions of all images but the `bad` ones, and add those without usable regions to `bad`.
+
+    Gives the number of regions by image, and the images without a box, whose one region is the whole image.
+    """
+    from harness.data.regions.opening import open_source
+    from harness.data.regions.regions import read_regions
+    from harness.utils.progress import Reporter
+
+    counts: dict[int, int] = {}
+    without_box: list[int] = []
+    with Reporter() as reporter:
+        with reporter.step(f"Opening {regions.source}"):
+            source = open_source(regions.source, dataset)
+        with reporter.task("Checking regions", len(dataset.samples) - len(bad)) as task:
+            for image_id, image_regions in read_regions(source, dataset, skip=set(bad)):
+                task.advance()
+                if isinstance(image_regions, str):
+                    bad[image_id] = image_regions.removeprefix(f"image {image_id}: ")
+                    continue
+                counts[image_id] = image_regions.count
+                if image_regions.whole:
+                    without_box.append(image_id)
+    return counts, without_box
+
+
+def _print_unusable(dataset: "Dataset", bad: dict[int, str], without_box: Sequence[int], regions: str | None) -> None:
+    """Print the images that cannot be used, with reasons, and those without a box."""
     splits = {sample.image_id: sample.split for sample in dataset.samples}
     for image_id, reason in bad.items():
         echo(f"image {image_id} ({splits[image_id]}): {reason}")
-    if whole:
-        few = ", ".join(map(str, whole[:_SHOWN])) + ", ..." * (len(whole) > _SHOWN)
-        of_splits = _describe_splits(splits[image] for image in whole)
-        echo(f"{len(whole)} of {len(splits)} images have no box in {regions} ({of_splits}): {few}")
-        echo("a run takes the whole image for their one region: give boxes of them if they have some", err=True)
+    if without_box:
+        names = ", ".join(map(str, without_box[:_SHOWN]))
+        if len(without_box) > _SHOWN:
+            names += ", ..."
+        described = _describe_splits(splits[image_id] for image_id in without_box)
+        echo(f"{len(without_box)} of {len(splits)} images have no box in {regions} ({described}): {names}")
+        echo("bench run uses the whole image as their one region; add their boxes if you have them", err=True)
     if bad:
-        of_splits = _describe_splits(splits[image] for image in bad)
-        echo(f"{len(bad)} of {len(splits)} images cannot be used ({of_splits})")
+        described = _describe_splits(splits[image_id] for image_id in bad)
+        echo(f"{len(bad)} of {len(splits)} images cannot be used ({described})")
         echo("repair them, or run with --skip-bad-images, which records what was skipped", err=True)
-    if bad or whole:
-        raise typer.Exit(1)
-    of_splits = _describe_splits(splits.values())
-    echo(f"all {len(splits)} images are sound ({of_splits}); data set #{dataset.fingerprint[:8]}")
 
 
 def _doubts_about_captions(dataset: "Dataset") -> list[str]:
@@ -413,26 +438,26 @@ def features(
         from harness.data.prepare_features import prepare_features, warn_of_preprocessing
     from harness.utils.progress import Reporter
 
-    seen, settings = region_config(regions, region_count), tuple(backbone_option or ())
-    config = feature_config(backbone, backbone_weights, settings, image_size, normalisation, seen)
-    place, chosen, started = Workspace(workspace), choose_device(device), time.monotonic()
-    place.create()
+    region_settings, settings = region_config(regions, region_count), tuple(backbone_option or ())
+    config = feature_config(backbone, backbone_weights, settings, image_size, normalisation, region_settings)
+    target, torch_device, started = Workspace(workspace), choose_device(device), time.monotonic()
+    target.create()
     with Reporter() as reporter:
-        dataset = open_dataset(data, cache_dir=place.cache, images=images, reporter=reporter)
+        dataset = open_dataset(data, cache_dir=target.cache, images=images, reporter=reporter)
         warn_of_preprocessing(config, ["grid"], reporter)
-        found = prepare_features(
+        prepared = prepare_features(
             dataset,
             config,
             open_backbone(config),
             sees=["grid"],
-            cache_dir=place.cache,
+            cache_dir=target.cache,
             may_skip=skip_bad_images,
-            device=chosen,
+            device=torch_device,
             reporter=reporter,
         )
-        ready = len(dataset.samples) - len(found.skipped)
+        ready = len(dataset.samples) - len(prepared.skipped)
         seconds = time.monotonic() - started
-        reporter.note(f"{found.described}: {ready} images ready in {place.cache}, {seconds:.1f} s")
+        reporter.note(f"{prepared.described}: {ready} images ready in {target.cache}, {seconds:.1f} s")
 
 
 COMMANDS = {

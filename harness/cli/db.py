@@ -128,11 +128,11 @@ def merge(
     from results.store.merge import merge as merge_database
     from results.store.store import Store
 
-    place = Workspace(workspace, db)
+    target = Workspace(workspace, db)
     if db is None:
-        place.create()
+        target.create()
     conflicts = 0
-    with Store(place.database) as store:
+    with Store(target.database) as store:
         for other in others:
             refuse_damaged(other)
             with doing(f"Merging {other}"):
@@ -173,8 +173,8 @@ def publish(
         raise BenchError(f"the folder {out.parent} does not exist", "make it first, or choose another one")
     with write_errors(out.parent, "the folder"), doing(f"Writing {out}"):
         runs, unfinished = write(place.database, out)
-    left = f"; {unfinished} not finished, left out" if unfinished else ""
-    echo(f"{out}: {runs} runs, {out.stat().st_size / 1e6:,.1f} MB{left}")
+    suffix = f"; {unfinished} not finished, left out" if unfinished else ""
+    echo(f"{out}: {runs} runs, {out.stat().st_size / 1e6:,.1f} MB{suffix}")
 
 
 COMMANDS = {"show": show, "upgrade": upgrade, "merge": merge, "publish": publish}

@@ -86,9 +86,9 @@ def doctor(
     if not gpu:
         refuse_typed(context, ("device", "out", "force"), "for --gpu alone", "add --gpu, or leave it out")
     check_out(out, force=force)
-    place = Workspace(workspace)
+    target = Workspace(workspace)
     with doing("Checking this machine"):
-        checks = _checks(place)
+        checks = _checks(target)
         environment = _environment() if report else {}
     if report:
         echo(_format_report(checks, environment))
@@ -106,18 +106,18 @@ def doctor(
         failed = True
     if failed:
         raise typer.Exit(1)
-    command = "bench report" if Path(place.database).is_file() else "bench run --models all"
-    echo(f"Next: {command}{'' if place.root == DEFAULT else f' --workspace {shlex.quote(str(place.root))}'}")
+    command = "bench report" if Path(target.database).is_file() else "bench run --models all"
+    echo(f"Next: {command}{'' if target.root == DEFAULT else f' --workspace {shlex.quote(str(target.root))}'}")
 
 
-def _checks(place: Workspace) -> list[Check]:
+def _checks(workspace: Workspace) -> list[Check]:
     return [
         Check("Python", "works", f"{platform.python_version()} ({platform.system()} {platform.machine()})"),
         *_system(),
         _code(),
         *_torch(),
         Check("CPU cores", "works", f"{usable_cores()} usable of {os.cpu_count()}"),
-        _disk(place.root),
+        _disk(workspace.root),
         *_java(),
         _spice(),
     ]
@@ -225,15 +225,15 @@ def _torch() -> list[Check]:
 
 
 def _disk(root: Path) -> Check:
-    existing, left = disk_of(root)
-    elsewhere = "choose another folder with --workspace DIR"
+    existing, free_bytes = disk_of(root)
+    advice = "choose another folder with --workspace DIR"
     if not existing.is_dir() or not os.access(existing, os.W_OK):
-        return Check("Workspace", "fails", f"{root}: {existing} is not a writable folder", elsewhere)
-    free = left / 2**30
-    found = f"{root}{'' if root.exists() else ' (not created yet)'}: {free:.1f} GiB free"
+        return Check("Workspace", "fails", f"{root}: {existing} is not a writable folder", advice)
+    free = free_bytes / 2**30
+    description = f"{root}{'' if root.exists() else ' (not created yet)'}: {free:.1f} GiB free"
     if free < _LOW_DISK_GIB:
-        return Check("Workspace", "note", found, f"this may be too little for features and checkpoints; {elsewhere}")
-    return Check("Workspace", "works", found)
+        return Check("Workspace", "note", description, f"this may be too little for features and checkpoints; {advice}")
+    return Check("Workspace", "works", description)
 
 
 def _java() -> list[Check]:
@@ -250,11 +250,11 @@ def _java() -> list[Check]:
     reinstall = "uv sync --reinstall-package pycocoevalcap"
     try:
         tokens, ours = tokenize_java([_PROBE], java=java, timeout_s=_PROBE_TIMEOUT_S), tokenize_ptb([_PROBE])
-        found = f'PTB: "{_PROBE}" is "{ours[0]}"'
+        description = f'PTB: "{_PROBE}" is "{ours[0]}"'
         if tokens == ours:
-            checks.append(Check("Tokenizer", "works", found))
+            checks.append(Check("Tokenizer", "works", description))
         else:
-            checks.append(Check("Tokenizer", "fails", f'{found}, but "{tokens[0]}" by Java', reinstall))
+            checks.append(Check("Tokenizer", "fails", f'{description}, but "{tokens[0]}" by Java', reinstall))
     except JavaError as error:
         hint = error.hint if tokenizer_jar().is_file() else reinstall
         checks.append(Check("Tokenizer", "fails", str(error), hint))

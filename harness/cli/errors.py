@@ -1,4 +1,4 @@
-"""How errors are said: one line, what to type next on another, and an exit code; what no command expects is logged."""
+"""How errors are printed: one line, a hint on another, and an exit code; unexpected errors are logged, too."""
 
 import errno
 import os
@@ -29,7 +29,7 @@ from zoo.errors import ZooError
 
 BUG_EXIT_CODE = 70  # EX_SOFTWARE of sysexits.h: neither success, nor a finding (1), nor wrong input (2)
 UsageError: Any = typer.BadParameter.__mro__[1]
-_ELSEWHERE = {
+_OTHER_OPTIONS = {
     **dict.fromkeys(("gpu", "gpu_id", "cuda"), "--device cuda:0"),
     **dict.fromkeys(("gpus", "num_gpus", "n_gpus", "nproc_per_node"), "--devices 2"),
     **dict.fromkeys(("model", "arch"), "--models updown"),
@@ -46,8 +46,10 @@ _ELSEWHERE = {
     **dict.fromkeys(("wandb", "tensorboard", "logger"), "--log tensorboard"),
     **dict.fromkeys(("features", "feature_dir"), "--regions FOLDER, or --backbone NAME"),
     **dict.fromkeys(("prompt", "dtype"), "--hub KEY=VALUE, as prompt=TEXT or dtype=bf16"),
+    "on": "--executor WHERE",
+    "place_unfinished": "--rank-unconverged",
 }
-"""What to type here for options of other programs."""
+"""What to type instead of options of other programs, and of captionbench 1."""
 _CONTINUE = {"run", "work", "tune", "data"}
 _CHOICE = re.compile(r"'([^']*)' is not one of '(.+)'\.")
 _NO_COMMAND = re.compile(r"No such command '([^']*)'")
@@ -55,8 +57,8 @@ _LONG_VALUE = re.compile(r"[^\s/]{256,}")  # longer than a name can be
 _LONGEST = 300  # characters of an error's own message
 
 
-def say_error(message: BenchError | StoreError | ZooError, error: BaseException) -> None:
-    """Print an error and what to do next on stderr, with --debug the traceback first; long names are cut."""
+def print_error(message: BenchError | StoreError | ZooError, error: BaseException) -> None:
+    """Print an error and its hint on stderr, after the traceback with --debug; long names are shortened."""
     from rich.console import Console
     from rich.markup import escape
 
@@ -69,8 +71,8 @@ def say_error(message: BenchError | StoreError | ZooError, error: BaseException)
             console.print(f"[{style}]{kind}:[/] {escape(printable(cut))}", soft_wrap=True)
 
 
-def say_interrupted(interrupt: KeyboardInterrupt) -> int:
-    """Say how to continue, where the command that was typed does; gives the exit code."""
+def print_interrupted(interrupt: KeyboardInterrupt) -> int:
+    """Print that the command was interrupted and, if it can be resumed, how; gives the exit code."""
     command = next((word for word in sys.argv[1:] if not word.startswith("-")), "run")
     continues = command in _CONTINUE and "--reuse none" not in " ".join(sys.argv).replace("=", " ")
     sys.stderr.write(f"{INTERRUPTED if continues else INTERRUPTED.partition(';')[0]}\n")
@@ -78,91 +80,99 @@ def say_interrupted(interrupt: KeyboardInterrupt) -> int:
 
 
 @contextmanager
-def said_as_ours() -> Iterator[None]:
-    """Say errors of usage, Ctrl-C and ends by other code ourselves: Typer would draw a box, or end without a word."""
+def usage_errors() -> Iterator[None]:
+    """Print usage errors, Ctrl-C and `sys.exit` of foreign code in our form; Typer's is a box, or nothing."""
     try:
         yield
     except UsageError as error:
-        if type(error).__name__ == "NoArgsIsHelpError":  # a command without words shows its help
+        if type(error).__name__ == "NoArgsIsHelpError":  # Typer prints the help
             raise
-        say_error(explained_usage(error), error)
+        print_error(explain_usage(error), error)
         raise typer.Exit(error.exit_code) from error
     except KeyboardInterrupt as interrupt:
-        raise typer.Exit(say_interrupted(interrupt)) from interrupt
+        raise typer.Exit(print_interrupted(interrupt)) from interrupt
     except SystemExit as end:
-        place = place_in_plugin(end)
-        if place is None and _is_ours(end):
+        plugin_line = place_in_plugin(end)
+        if plugin_line is None and _is_ours(end):
             raise
-        at = "" if place is None else f" at {place}"
+        location = "" if plugin_line is None else f" at {plugin_line}"
         raise BenchError(
-            f"code outside captionbench ended the program{at}: sys.exit({end.code!r})",
-            "take it out of the plug-in; bench --debug COMMAND ... shows where it is",
+            f"code outside captionbench ended the program{location}: sys.exit({end.code!r})",
+            "remove this call from the plug-in; bench --debug COMMAND ... shows where it is",
         ) from end
 
 
 def _is_ours(end: SystemExit) -> bool:
-    """Whether it was raised in a file of ours, or where rich and Typer end for want of a reader (`| head`)."""
+    """Whether our code raised it, or rich or Typer, which do where nothing reads the output (`| head`)."""
     frames = [frame for frame, _ in traceback.walk_tb(end.__traceback__)]
     name = str(frames[-1].f_globals.get("__name__")) if frames else ""
     return name.partition(".")[0] in {"harness", "reports", "results", "rich", "typer"}
 
 
-def explained(error: BaseException, words: Sequence[str]) -> tuple[BenchError, int]:
-    """The one message for an error that no command expects, and the exit code; `words` are the command line.
+def explain(error: BaseException, words: Sequence[str]) -> tuple[BenchError, int]:
+    """The message and exit code for an error that no command expects; `words` are the command line.
 
-    A plug-in's errors, the system's, and too little memory, are the user's to put right; what else is a bug is logged.
+    The user can correct errors of a plug-in or the system, and too little memory. All others are bugs, and logged.
     """
-    again = f"`{_typed_again(['--debug', *(word for word in words if word != '--debug')])}` shows where it happened"
-    if (place := place_in_plugin(error)) is not None:
-        return BenchError(f"the plug-in's code failed at {place}: {_described(error)}", again), 2
+    rerun_hint = (
+        f"`{_command_line(['--debug', *(word for word in words if word != '--debug')])}` shows where it happened"
+    )
+    if (plugin_line := place_in_plugin(error)) is not None:
+        return BenchError(f"the plug-in's code failed at {plugin_line}: {_described(error)}", rerun_hint), 2
     if isinstance(error, OSError) and error.errno is not None:
-        return _explained_system(error, again), 2
+        return _explain_system(error, rerun_hint), 2
     if isinstance(error, MemoryError):
         hint = "try smaller sizes, batches or beams, or fewer --jobs"
-        return BenchError("there is not enough memory for this command", f"{hint}; {again}"), 2
+        return BenchError("there is not enough memory for this command", f"{hint}; {rerun_hint}"), 2
     if isinstance(error, RecursionError):
         hint = "look for a file or value with hundreds of brackets inside each other"
-        return BenchError("something given to this command is nested too deeply", f"{hint}; {again}"), 2
+        return BenchError("something given to this command is nested too deeply", f"{hint}; {rerun_hint}"), 2
     log = _write_log(error, words)
     where = f"the traceback is in {log}" if log else "no log could be written"
     return BenchError(
         f"this is a bug in captionbench: {_described(error)}",
-        f"the command was `{_typed_again(words)}`; {where}: report both; {again}",
+        f"the command was `{_command_line(words)}`; {where}: report both; {rerun_hint}",
     ), BUG_EXIT_CODE
 
 
-def _explained_system(error: OSError, again: str) -> BenchError:
+def _explain_system(error: OSError, rerun_hint: str) -> BenchError:
     if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-        place = f" (at {error.filename})" if error.filename else ""
-        return BenchError(f"the disk is full{place}", "free some space, then repeat the command")
+        suffix = f" (at {error.filename})" if error.filename else ""
+        return BenchError(f"the disk is full{suffix}", "free some space, then repeat the command")
     if error.errno == errno.ENAMETOOLONG:
-        name, most = shortened(os.fsdecode(error.filename or "")), "the name of a file or folder has at most 255 bytes"
-        return BenchError(f"the name {name} is longer than the system takes", f"check what was typed; {most}")
+        name = shortened(os.fsdecode(error.filename or ""))
+        return BenchError(
+            f"the name {name} is too long for the system",
+            "check what was typed; the name of a file or folder has at most 255 bytes",
+        )
     reason = error.strerror or os.strerror(error.errno or 0)
     return BenchError(
-        f"{error.filename or 'the system refused'}: {reason}", f"check the file and its permissions; {again}"
+        f"{error.filename or 'the system refused'}: {reason}", f"check the file and its permissions; {rerun_hint}"
     )
 
 
 def _described(error: BaseException) -> str:
-    """The class of an error and what it says, on one line."""
-    said = " ".join(str(error).split())
-    said = said if len(said) <= _LONGEST else said[:_LONGEST] + " ..."
-    return f"{type(error).__name__}: {said}".removesuffix(": ")
+    """The class and message of an error, on one line."""
+    message = " ".join(str(error).split())
+    if len(message) > _LONGEST:
+        message = f"{message[:_LONGEST]} ..."
+    return f"{type(error).__name__}: {message}".removesuffix(": ")
 
 
 def _write_log(error: BaseException, words: Sequence[str]) -> Path | None:
-    """Write the traceback, command and versions below the user's cache or the temporary files; None where it cannot."""
+    """Write traceback, command and versions to the user's cache or the temporary folder; None if neither works."""
     import tempfile
 
     now = datetime.now(UTC)
-    made_by = f"captionbench {harness.__version__}, Python {platform.python_version()}, {platform.platform()}"
-    lines = [made_by, f"{now:%Y-%m-%d %H:%M:%S} UTC", _typed_again(words), "", _traceback(error)]
+    versions = f"captionbench {harness.__version__}, Python {platform.python_version()}, {platform.platform()}"
+    lines = [versions, f"{now:%Y-%m-%d %H:%M:%S} UTC", _command_line(words), "", _traceback(error)]
     for folder in (user_cache() / "logs", Path(tempfile.gettempdir())):
         log = folder / f"bench-{now:%Y%m%d-%H%M%S}-{os.getpid()}.log"
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            with log.open("x", encoding="utf-8", errors="replace") as file:  # never into what is there already
+            with log.open(
+                "x", encoding="utf-8", errors="replace"
+            ) as file:  # "x": an existing file is never overwritten
                 file.write("\n".join(lines))
             return log
         except OSError:
@@ -174,50 +184,71 @@ def _traceback(error: BaseException) -> str:
     return without_passwords("".join(traceback.format_exception(error)))
 
 
-def _typed_again(words: Sequence[str]) -> str:
+def _command_line(words: Sequence[str]) -> str:
     return without_passwords(shlex.join(["bench", *words]))
 
 
-def explained_usage(error: Any) -> BenchError:
-    """What is wrong with what was typed, as Click says it, and what to type next."""
+def explain_usage(error: Any) -> BenchError:
+    """Click's message for a wrong command line, and what to type instead."""
     from difflib import get_close_matches
 
     command = "bench"
     if error.ctx is not None:  # as it is typed, however the program was started
         command += str(error.ctx.command_path).removeprefix(str(error.ctx.find_root().info_name))
-    said = error.format_message().replace("Value error, ", "").replace("Input should be", "it must be")
-    said = " ".join(said.partition(", unable to parse")[0].split())
-    option = getattr(error, "option_name", None) if "No such option" in said else None
-    known = {name for each in error.ctx.command.params for name in each.opts} if error.ctx is not None else set()
-    meant = _meant(str(option), known, error.ctx.find_root().command.words) if option else None
-    if meant is not None:
-        said = error.message
-    elif (choice := _CHOICE.search(said)) and (near := get_close_matches(choice[1], choice[2].split("', '"), 1, 0.35)):
-        meant = f"type {shown_name(error.param)} {near[0]}"
-    elif strange := _NO_COMMAND.match(said):
-        said, commands = strange[0], error.ctx.command.commands
-        near = get_close_matches(strange[1], commands, 1, 0.65)
-        meant = f"type {command} {near[0] if near else f'show {strange[1]}'}" if near or "show" in commands else None
-    elif "unexpected extra argument" in said and "--models" in known:
-        meant = f"models are named by --models: {command} --models NAME,NAME"
-    return BenchError(said, meant or f"`{command} --help` shows what it takes")
+    message = error.format_message().replace("Value error, ", "").replace("Input should be", "it must be")
+    message = " ".join(message.partition(", unable to parse")[0].split())
+    options: set[str] = set()
+    if error.ctx is not None:
+        for parameter in error.ctx.command.params:
+            options.update(parameter.opts)
+    unknown_option = getattr(error, "option_name", None) if "No such option" in message else None
+    hint = None
+    if unknown_option:
+        hint = _hint_for_option(unknown_option, options, error.ctx.find_root().command.words)
+    if hint is not None:
+        message = error.message
+    elif (choice := _CHOICE.search(message)) and (
+        near := get_close_matches(choice[1], choice[2].split("', '"), 1, 0.35)
+    ):
+        hint = f"type {shown_name(error.param)} {near[0]}"
+    elif no_command := _NO_COMMAND.match(message):
+        message = no_command[0]
+        commands = error.ctx.command.commands
+        if near := get_close_matches(no_command[1], commands, 1, 0.65):
+            hint = f"type {command} {near[0]}"
+        elif "show" in commands:
+            hint = f"type {command} show {no_command[1]}"
+    elif "unexpected extra argument" in message and "--models" in options:
+        hint = f"models are named by --models: {command} --models NAME,NAME"
+    return BenchError(message, hint or f"`{command} --help` shows its options")
 
 
-def _meant(option: str, known: Collection[str], words: Sequence[str]) -> str | None:
-    """What to type for an option of other programs beside the `known` ones; `words` may have its value."""
-    meant = _ELSEWHERE.get(option.lstrip("-").replace("-", "_"))
-    if meant is not None and (not meant.startswith("--") or meant.partition(" ")[0] in known):
-        return f"type {meant}" if meant.startswith("--") else meant
+def _hint_for_option(option: str, known: Collection[str], words: Sequence[str]) -> str | None:
+    """What to type instead of an unknown option, if the command has it.
+
+    Args:
+        option: as it was typed.
+        known: the command's options.
+        words: the command line, which may have the option's value.
+    """
+    instead = _OTHER_OPTIONS.get(option.lstrip("-").replace("-", "_"))
+    if instead is not None:
+        if not instead.startswith("--"):
+            return instead
+        if instead.partition(" ")[0] in known:
+            return f"type {instead}"
     if "--set" not in known:
         return None
 
     from harness.config.load import nearest_settings
 
-    near = nearest_settings(option)
-    behind = [after for word, after in pairwise(words) if word == option and not after.startswith("--")]
-    behind += [word.partition("=")[2] for word in words if word.startswith(f"{option}=")]
-    value = next(iter(behind), "VALUE")
-    return "type " + " or ".join(f"--set {path}={shlex.quote(value)}" for path in near) if near else None
+    paths = nearest_settings(option)
+    if not paths:
+        return None
+    values = [after for word, after in pairwise(words) if word == option and not after.startswith("--")]
+    values += [word.partition("=")[2] for word in words if word.startswith(f"{option}=")]
+    value = next(iter(values), "VALUE")
+    return "type " + " or ".join(f"--set {path}={shlex.quote(value)}" for path in paths)
 
 
 def shown_name(parameter: Any) -> str:

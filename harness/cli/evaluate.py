@@ -1,4 +1,4 @@
-"""`bench evaluate`: score any system's captions with the evaluator of the benchmark itself."""
+"""`bench evaluate`: score captions of any system with the benchmark's evaluator."""
 
 from __future__ import annotations
 
@@ -64,21 +64,45 @@ ScoresOption = Annotated[
     typer.Option(
         "--scores",
         metavar="NAME=FILE",
-        help="A metric that was computed elsewhere: JSON with a number for each caption.",
+        help="A metric computed by another program: JSON with a number for each caption.",
     ),
 ]
 NoMeteorOption = Annotated[bool, typer.Option("--no-meteor", help="Leave METEOR out: no Java, and faster.")]
-_NOT_OF_A_REPORT = (
-    *("out", "force", "scores", "split", "reference_field", "reference_format", "domain_df", "domains", "sets"),
-    *("no_meteor", "id_field", "by_position", "caption_field", "format_name", "baseline", "max_drop"),
+_NOT_WITH_REPORT = (
+    "out",
+    "force",
+    "scores",
+    "split",
+    "reference_field",
+    "reference_format",
+    "domain_df",
+    "domains",
+    "sets",
+    "no_meteor",
+    "id_field",
+    "by_position",
+    "caption_field",
+    "format_name",
+    "baseline",
+    "max_drop",
 )
-_OF_ONE_FILE = ("scores", "sets", "baseline", "max_drop")
+_ONE_FILE_ONLY = ("scores", "sets", "baseline", "max_drop")
 _CONDITIONS = (
-    *("references", "split", "reference_field", "reference_format", "domain_df", "domains", "limit", "allow_subset"),
-    *("tokenizer", "language", "no_meteor"),
+    "references",
+    "split",
+    "reference_field",
+    "reference_format",
+    "domain_df",
+    "domains",
+    "limit",
+    "allow_subset",
+    "tokenizer",
+    "language",
+    "no_meteor",
 )
-"""Options that scores depend on, besides the captions and how they are read."""
-_BYTES_OF_SCORING = 2**30
+"""Options that scores depend on, besides those of the captions."""
+_BYTES_PER_SYSTEM = 2**30
+"""Memory that scoring one system takes, at most."""
 
 
 def evaluate(
@@ -87,12 +111,10 @@ def evaluate(
         list[Path], typer.Argument(help="A file of captions for each system; docs/evaluation.md has the forms.")
     ],
     references: Annotated[
-        Path, typer.Option(help="What people wrote, in any form that bench data formats lists, gzipped or not.")
+        Path, typer.Option(help="Human captions, in any form that bench data formats lists, gzipped or not.")
     ],
     scores: ScoresOption = None,
-    cards: Annotated[
-        Path | None, typer.Option(help="YAML that says what is known of each system, by file name.")
-    ] = None,
+    cards: Annotated[Path | None, typer.Option(help="YAML that describes each system, by file name.")] = None,
     out: Annotated[
         Path | None, Out(help="Write scores, also per image, as JSON; of several files into this folder, one for each.")
     ] = None,
@@ -186,35 +208,49 @@ def evaluate(
     if report is not None or cards is not None:
         from harness.cli.evaluate_systems import compare_systems
 
-        fields = "id_field, by_position, caption_field, format and scores"
-        hint = f"leave --report and --cards out; a card takes {fields}"
-        refuse_typed(context, _NOT_OF_A_REPORT, "not with --report or --cards", hint)
+        refuse_typed(
+            context,
+            _NOT_WITH_REPORT,
+            "cannot be combined with --report or --cards",
+            "leave --report and --cards out; a card may have id_field, by_position, caption_field, format and scores",
+        )
         if report is not None:
             check_folder(report, "--report", inputs=[*predictions, references, cards])
-        further = more_settings if more else None
-        words = {"tokenizer": tokenizer, "language": language}
+        evaluation = {"tokenizer": tokenizer, "language": language}
         compare_systems(
-            predictions, references, images, report, cards, further, words, allow_subset=allow_subset, limit=limit
+            predictions,
+            references,
+            images,
+            report,
+            cards,
+            more_settings if more else None,
+            evaluation,
+            allow_subset=allow_subset,
+            limit=limit,
         )
         return
+
+    # Check the options before anything is read.
     if images is not None and not more:
-        raise BenchError("--images is for --clip, or for the pictures of --report", "add one of them, or leave it out")
+        raise BenchError("--images is only used by --clip and --report", "add one of them, or leave --images out")
     if len(predictions) > 1:
-        refuse_typed(context, _OF_ONE_FILE, "of one file alone", "give one file, or leave it out")
+        refuse_typed(context, _ONE_FILE_ONLY, "needs exactly one file of captions", "give one file, or leave it out")
     other_metrics = named_files(scores)
     limits = parse_limits(max_drop or (), other_metrics)
     if limits and baseline is None:
-        raise BenchError("--max-drop: there is nothing to compare with", "add --baseline scores.json")
+        raise BenchError("--max-drop needs --baseline", "add --baseline scores.json")
     names = name_systems(predictions)
     inputs = [*predictions, references, domains, sets, baseline, *other_metrics.values(), *(instances or ())]
     outs = _check_outs(out, names, force=force, inputs=inputs)
-    stored = None
+
+    # Read and score.
+    baseline_scores = None
     if baseline is not None:
         from harness.metrics.stored_scores import read_scores
 
-        stored = read_scores(baseline)
+        baseline_scores = read_scores(baseline)
     with doing(f"Reading {references}"):
-        wanted = _read_references(references, split, reference_field, reference_format, domains, domain_df)
+        human = _read_references(references, split, reference_field, reference_format, domains, domain_df)
     settings = EvaluationSettings(
         tokenizer=tokenizer,
         domain_df=domain_df,
@@ -224,79 +260,88 @@ def evaluate(
     )
     options = MatchOptions(id_field, by_position, caption_field, format_name)
     systems = {
-        name: _read_captions(file, wanted, other_metrics, options, tokenizer, allow_subset=allow_subset, limit=limit)
+        name: _read_captions(file, human, other_metrics, options, tokenizer, allow_subset=allow_subset, limit=limit)
         for name, file in zip(names, predictions, strict=True)
     }
     reports = dict(zip(names, _score(list(systems.values()), settings), strict=True))
-    since_baseline: list[LimitedChange] = []
-    if stored is not None and baseline is not None:
-        renew = f"{typed_words(context, _CONDITIONS)} --out {shlex.quote(str(baseline))} --force"
-        since_baseline = changes_since(
-            stored,
+    changes: list[LimitedChange] = []
+    if baseline is not None and baseline_scores is not None:
+        conditions = typed_words(context, _CONDITIONS)
+        changes = changes_since(
+            baseline_scores,
             reports[names[0]],
-            wanted.labels,
+            human.labels,
             limits,
             baseline=baseline,
-            command=f"bench evaluate ACCEPTED {renew}",
+            command=f"bench evaluate ACCEPTED {conditions} --out {shlex.quote(str(baseline))} --force",
         )
-    contents = {name: report.to_json(wanted.labels) for name, report in reports.items()}
-    is_missing = any(
-        report.quantity(metric).value is None for report in reports.values() for metric in ("BLEU-4", *settings.wanted)
-    )
+
+    # Print and write.
+    contents = {name: report.to_json(human.labels) for name, report in reports.items()}
     if len(systems) > 1:
-        for name, described in print_systems(reports, wanted).items():
-            contents[name] |= {"baseline": names[0], "changes": described}
+        for name, system_changes in print_systems(reports, human).items():
+            contents[name] |= {"baseline": names[0], "changes": system_changes}
     else:
-        print_scores(reports[names[0]], wanted, systems[names[0]].matched.matched_by)
-    for name, system in systems.items() if more else ():
-        several = None
-        if sets is not None:
-            several = _read_sets(sets, wanted, system.matched.references, MatchOptions(id_field, False, caption_field))
-        measured = _measure_more(more_settings, references, wanted, system.matched, several, settings, images=images)
-        if len(systems) > 1:
-            echo(name)
-        print_more(measured)
-        contents[name] |= _more_json(measured, wanted)
-        lacking = more_settings.lacking(measured.values, *(["self-CIDEr"] if sets else ()))
-        is_missing = is_missing or bool(lacking)
+        print_scores(reports[names[0]], human, systems[names[0]].matched.matched_by)
+    is_missing = any(_lacks_scores(report, settings) for report in reports.values())
+    if more:
+        for name, system in systems.items():
+            caption_sets = None
+            if sets is not None:
+                set_options = MatchOptions(id_field, False, caption_field)
+                caption_sets = _read_sets(sets, human, system.matched.references, set_options)
+            measured = _measure_more(
+                more_settings, references, human, system.matched, caption_sets, settings, images=images
+            )
+            if len(systems) > 1:
+                echo(name)
+            print_more(measured)
+            contents[name] |= _more_json(measured, human)
+            if more_settings.lacking(measured.values, *(["self-CIDEr"] if sets else ())):
+                is_missing = True
     if baseline is not None:
-        print_changes(since_baseline, baseline)
-        write_summary(since_baseline, predictions[0], baseline)
-        contents[names[0]] |= baseline_content(since_baseline, baseline)
+        print_changes(changes, baseline)
+        write_summary(changes, predictions[0], baseline)
+        contents[names[0]] |= baseline_content(changes, baseline)
     for name, path in outs.items():
         write_json(contents[name], path)
     if out is not None and len(names) > 1:
         folder = OutputFolder(out)
         for path in outs.values():
             folder.record(path.name)
-    if is_missing or any(change.is_exceeded for change in since_baseline):
+    if is_missing or any(change.is_exceeded for change in changes):
         raise typer.Exit(1)
+
+
+def _lacks_scores(report: Report, settings: EvaluationSettings) -> bool:
+    """Whether a metric of the settings was not computed."""
+    return any(report.quantity(metric).value is None for metric in ("BLEU-4", *settings.wanted))
 
 
 def _check_outs(
     out: Path | None, names: Sequence[str], *, force: bool, inputs: Sequence[Path | None]
 ) -> dict[str, Path]:
-    """Where the scores of each system are written, nowhere without `--out`; BenchError where they cannot be."""
+    """The file for the scores of each system, none without `--out`; BenchError where one cannot be written."""
     if out is None:
         return {}
     if len(names) == 1:
         check_out(out, force=force, inputs=inputs)
         return {names[0]: out}
     if out.suffix == ".json" and not out.is_dir():
-        raise BenchError(f"--out {out} names a file, and {len(names)} are written", f"name a folder: --out {out.stem}")
+        raise BenchError(f"--out {out} is one file, for {len(names)} systems", f"name a folder: --out {out.stem}")
     folder = OutputFolder(out, force=force, inputs=inputs)
     return {name: folder.check(f"{name}.json") for name in names}
 
 
 def name_systems(files: Sequence[Path]) -> list[str]:
-    """A name for each file: what its name begins with, with its folder where two begin alike."""
+    """A name for each file: its name up to the first dot, with its folder where two would be equal."""
     stems = [file.name.partition(".")[0] for file in files]
     names = [
         stem if stems.count(stem) == 1 else f"{file.parent.name}_{stem}"
         for file, stem in zip(files, stems, strict=True)
     ]
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise BenchError(f"two files would both be called {twice[0]}", "give each file once, or rename one of them")
+    if repeated := [name for name in names if names.count(name) > 1]:
+        raise BenchError(f"two files would both be called {repeated[0]}", "give each file once, or rename one of them")
     return names
 
 
@@ -321,10 +366,10 @@ def _read_references(
 
 @dataclass(frozen=True, slots=True)
 class SystemCaptions:
-    """A file's captions with the references of their images, and scores of them that were computed elsewhere."""
+    """A file's captions with the references of their images, and scores of `--scores` by metric and image."""
 
     matched: MatchedCaptions
-    scores_elsewhere: dict[str, dict[int, float]]
+    other_scores: dict[str, dict[int, float]]
 
 
 def _read_captions(
@@ -341,36 +386,35 @@ def _read_captions(
     from harness.metrics.caption_scores import match_captions
 
     names = {"files": references.files, "labels": references.labels}
-    others = references.other_files
     with doing(f"Reading {file}"):
-        predictions = read_predictions(file, references.captions, **names, other_files=others, options=options)
+        predictions = read_predictions(
+            file, references.captions, **names, other_files=references.other_files, options=options
+        )
         try:
             matched = match_captions(
                 predictions, references, allow_subset=allow_subset, limit=limit, tokenizer=tokenizer
             )
         except BenchError as error:
             raise BenchError(f"{file}: {error}", error.hint) from error
-        scores_elsewhere: dict[str, dict[int, float]] = {}
+        other_scores: dict[str, dict[int, float]] = {}
         by_position = predictions.by_position
         for name, path in other_metrics.items():
-            scores_elsewhere[name], positions_used = scores_by_image(
-                path, name, matched.captions, **names, options=options
-            )
+            other_scores[name], positions_used = scores_by_image(path, name, matched.captions, **names, options=options)
             by_position = by_position or positions_used
     if options.by_position and not by_position:
-        raise BenchError("--by-position: every file names its images", "leave it out")
-    return SystemCaptions(matched, scores_elsewhere)
+        raise BenchError("--by-position is not needed: every file names its images", "leave it out")
+    return SystemCaptions(matched, other_scores)
 
 
 def _score(systems: Sequence[SystemCaptions], settings: EvaluationSettings) -> list[Report]:
-    """The scores of every system, of several at a time: each has a METEOR process of its own."""
+    """Score every system, several at a time, each with its own METEOR process."""
     from concurrent.futures import ThreadPoolExecutor
 
     from harness.metrics.caption_scores import score_captions
     from harness.metrics.evaluator import Evaluator
     from harness.utils.progress import Reporter
 
-    jobs = min(len(systems), _most_at_a_time())
+    jobs = min(len(systems), _max_jobs())
     with (
         Reporter() as reporter,
         reporter.task("scoring", len(systems)) as task,
@@ -383,7 +427,7 @@ def _score(systems: Sequence[SystemCaptions], settings: EvaluationSettings) -> l
                 reporter.note(f"perhaps no captions: {doubt}", style="yellow")
 
         def score(system: SystemCaptions) -> Report:
-            report = score_captions(system.matched, evaluator, system.scores_elsewhere)
+            report = score_captions(system.matched, evaluator, system.other_scores)
             task.advance()
             return report
 
@@ -395,25 +439,27 @@ def _score(systems: Sequence[SystemCaptions], settings: EvaluationSettings) -> l
             return list(pool.map(score, systems))
 
 
-def _most_at_a_time() -> int:
-    """How many systems are scored at a time: as many as there are cores, and room for what scoring one takes."""
+def _max_jobs() -> int:
+    """How many systems can be scored at a time, by the cores and the free memory."""
     from harness.config.execution import usable_cores
     from harness.utils.memory import free_host_memory
 
+    jobs = usable_cores()
     free = free_host_memory()
-    room = usable_cores() if free is None else free // _BYTES_OF_SCORING
-    return max(1, min(usable_cores(), room))
+    if free is not None:
+        jobs = min(jobs, free // _BYTES_PER_SYSTEM)
+    return max(1, jobs)
 
 
 def _read_sets(
-    path: Path, references: References, chosen: Mapping[int, Sequence[str]], options: MatchOptions
+    path: Path, references: References, scored: Mapping[int, Sequence[str]], options: MatchOptions
 ) -> dict[int, list[str]]:
-    """Several captions of each image that is scored."""
+    """The captions of `--sets`, several for each scored image."""
     from harness.data.formats.predictions import read_caption_sets
 
     names = {"files": references.files, "labels": references.labels}
     sets = read_caption_sets(path, references.captions, **names, options=options)
-    if absent := [image_id for image_id in chosen if image_id not in sets]:
+    if absent := [image_id for image_id in scored if image_id not in sets]:
         raise BenchError(
             f"--sets {path} has no captions of {len(absent)} images ({absent[0]} first)",
             "give captions of every image that is scored",
@@ -424,14 +470,14 @@ def _read_sets(
 def _measure_more(
     settings: MoreSettings,
     file: Path,
-    wanted: References,
+    human: References,
     matched: MatchedCaptions,
-    several: Mapping[int, list[str]] | None,
-    words: EvaluationSettings,
+    caption_sets: Mapping[int, list[str]] | None,
+    evaluation: EvaluationSettings,
     *,
     images: Path | None,
 ) -> Measured:
-    """Every further metric of the captions that are scored; the embedded data set's `file` tells what images show."""
+    """Compute the further metrics of a system's captions; `file` has the objects of the embedded data's images."""
     from harness.metrics.chair import objects_of_scenes
     from harness.metrics.more.measure import MoreEvaluator, ScoredCaptions
 
@@ -439,11 +485,11 @@ def _measure_more(
     system = ScoredCaptions(
         {image_id: matched.captions[image_id] for image_id in references},
         references,
-        {} if several is None else {image_id: several[image_id] for image_id in references},
-        {} if images is None else _image_files(images, wanted, references),
+        {} if caption_sets is None else {image_id: caption_sets[image_id] for image_id in references},
+        {} if images is None else _image_files(images, human, references),
     )
     objects = None if settings.instances else objects_of_scenes(file)
-    return MoreEvaluator(settings, objects, words=words).measure(system)
+    return MoreEvaluator(settings, objects, words=evaluation).measure(system)
 
 
 def _more_json(measured: Measured, references: References) -> dict[str, Any]:
@@ -460,7 +506,7 @@ def _more_json(measured: Measured, references: References) -> dict[str, Any]:
 
 
 def write_json(content: Mapping[str, Any], out: Path | None) -> None:
-    """Write a file of `--out`, where it was given, and say so."""
+    """Write a JSON file of `--out`, if it was given."""
     from harness.utils.hashing import canonical_json
 
     if out is not None:
@@ -476,24 +522,24 @@ def named_files(scores: Sequence[str] | None) -> dict[str, Path]:
     for option in scores or ():
         name, _, file = option.partition("=")
         if not (name and file) or name in files or base_name(name) in metric_names():
-            raise BenchError(f"--scores {option} names no further metric", "write --scores Polos=polos.json")
+            raise BenchError(f"--scores {option} is not NAME=FILE with a new name", "write --scores Polos=polos.json")
         files[name] = Path(file)
     return files
 
 
-def _image_files(folder: Path, wanted: References, images: Mapping[int, object]) -> dict[int, Path]:
-    """The files of images below a folder, those that the references name."""
+def _image_files(folder: Path, human: References, images: Mapping[int, object]) -> dict[int, Path]:
+    """The image files that the references name, below a folder."""
     from harness.data.karpathy import PicturePaths
     from harness.utils.files import RefusedPath
 
     if not folder.is_dir():
-        raise BenchError(f"--images {folder} is no folder", "name the folder of the images")
+        raise BenchError(f"--images {folder} is not a folder", "name the folder of the images")
     paths = PicturePaths(folder.resolve())
-    named = {image_id: PurePosixPath(wanted.files.get(image_id, "")) for image_id in images}
+    paths_by_image = {image_id: PurePosixPath(human.files.get(image_id, "")) for image_id in images}
     try:
         return {
             image_id: paths.root / paths.claim(file.name, str(file.parent), image_id)
-            for image_id, file in named.items()
+            for image_id, file in paths_by_image.items()
         }
     except RefusedPath as error:
         raise BenchError(f"--images {folder}: {error}", "give references that name a file for each image") from error

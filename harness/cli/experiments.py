@@ -1,4 +1,4 @@
-"""From an experiment's file and the options that were typed to an `Experiment`: an option goes before the file."""
+"""The `Experiment` of a command: its file, overridden by the options that were typed."""
 
 from __future__ import annotations
 
@@ -24,21 +24,22 @@ from harness.utils.files import require_utf8, shortened
 
 
 def experiment_of(context: typer.Context, file: Path | None, *, environment: bool = True) -> Experiment:
-    """The experiment of a command's file, if any, and of its typed options.
+    """The experiment of a command.
 
-    Environment variables stand behind the file, and the file behind what was typed.
+    Typed options override the file, and the file overrides environment variables, which are read if `environment`.
     """
     content: dict[str, Any] = {}
-    for name, value in _options(context, "ENVIRONMENT").items() if environment else ():
-        field, parse = _FIELDS[name]
-        put_value(content, field, parse(value))
+    if environment:
+        for name, value in _options(context, "ENVIRONMENT").items():
+            field, parse = _FIELDS[name]
+            put_value(content, field, parse(value))
     if file is not None:
         if is_archive(file):
-            raise BenchError(f"{file} is one run, and no experiment", f"execute it: bench run {file}")
-        of_file = read_experiment(file)
-        if is_run(of_file):
+            raise BenchError(f"{file} has one run, not an experiment", f"execute it: bench run {file}")
+        file_content = read_experiment(file)
+        if is_run(file_content):
             raise BenchError(f"{file} is the configuration of one run", f"execute it: bench run {file}")
-        content = _merged(content, of_file)
+        content = _merged(content, file_content)
     typed = typed_options(context)
     for name, value in typed.items():
         if name in _FIELDS:
@@ -51,33 +52,35 @@ def experiment_of(context: typer.Context, file: Path | None, *, environment: boo
 
 
 def typed_options(context: typer.Context) -> dict[str, Any]:
-    """The values of the options that were typed; BenchError where one is no text in UTF-8."""
+    """The values of the options that were typed; BenchError where one is not UTF-8."""
     typed = _options(context, "COMMANDLINE")
     _refuse_undecodable(typed)
     return typed
 
 
-def _options(context: typer.Context, wanted: Literal["COMMANDLINE", "ENVIRONMENT"]) -> dict[str, Any]:
+def _options(context: typer.Context, origin: Literal["COMMANDLINE", "ENVIRONMENT"]) -> dict[str, Any]:
     """The values of a command's options that come from the command line, or from environment variables."""
     options = {}
     for name, value in context.params.items():
         source = context.get_parameter_source(name)
-        if value is not None and source is not None and source.name == wanted:
+        if value is not None and source is not None and source.name == origin:
             options[name] = value
     return options
 
 
-def _merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested values of both; where both have one, that of the other."""
-    merged = dict(one)
-    for name, value in other.items():
-        both = isinstance(value, dict) and isinstance(merged.get(name), dict)
-        merged[name] = _merged(merged[name], value) if both else value
+def _merged(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """The nested values of `base`, overridden by those of `overrides`."""
+    merged = dict(base)
+    for name, value in overrides.items():
+        if isinstance(value, dict) and isinstance(merged.get(name), dict):
+            merged[name] = _merged(merged[name], value)
+        else:
+            merged[name] = value
     return merged
 
 
 def _refuse_undecodable(typed: Mapping[str, Any]) -> None:
-    """BenchError where a value is no text in UTF-8: an experiment is stored as text."""
+    """BenchError where a value is not UTF-8: an experiment is stored as text."""
     for option, value in typed.items():
         for part in value if isinstance(value, list) else [value]:
             if isinstance(part, str | Path):
@@ -86,19 +89,19 @@ def _refuse_undecodable(typed: Mapping[str, Any]) -> None:
 
 
 def _regions(content: Mapping[str, Any], typed: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The regions of `--regions` and `--region-count`; what was not typed is the file's."""
+    """The regions of `--regions` and `--region-count`; the file gives the option that was not typed."""
     features = content.get("features")
-    stored = (features.get("regions") if isinstance(features, dict) else None) or {}
-    if isinstance(stored, str):
-        stored = {"source": stored}
-    source = typed.get("regions", stored.get("source"))
-    keep = typed.get("region_count", stored.get("keep", "all"))
+    file_regions = (features.get("regions") if isinstance(features, dict) else None) or {}
+    if isinstance(file_regions, str):
+        file_regions = {"source": file_regions}
+    source = typed.get("regions", file_regions.get("source"))
+    keep = typed.get("region_count", file_regions.get("keep", "all"))
     regions = region_config(source, keep)
-    return None if regions is None else {**stored, "source": regions.source, "keep": regions.keep}
+    return None if regions is None else {**file_regions, "source": regions.source, "keep": regions.keep}
 
 
 def _pairs(option: str) -> Callable[[Sequence[str]], dict[str, str]]:
-    """A parser of `KEY=VALUE` of an option that may be repeated."""
+    """A parser for the values KEY=VALUE of a repeatable option."""
 
     def parse(texts: Sequence[str]) -> dict[str, str]:
         pairs: dict[str, str] = {}
@@ -116,8 +119,8 @@ def _budgets(text: str) -> tuple[int, ...]:
     words = [word.strip() for word in text.split(",")]
     budgets = [int(word) for word in words if word.isascii() and word.isdecimal() and len(word) <= len(str(MAX_COUNT))]
     if len(budgets) < len(words) or min(budgets) < 1 or budgets != sorted(set(budgets)):
-        hint = "name multiples of the preset's epochs: --budgets 1,2,4"
-        raise BenchError(f"--budgets {shortened(text)!r} is no list of ascending whole numbers from 1 on", hint)
+        hint = "write multiples of the preset's epochs: --budgets 1,2,4"
+        raise BenchError(f"--budgets {shortened(text)!r} is not an ascending list of positive integers", hint)
     return tuple(budgets)
 
 
@@ -173,4 +176,4 @@ _FIELDS: Final[Mapping[str, tuple[str, Callable[[Any], Any]]]] = {
     "workspace": ("workspace", _same),
     "db": ("db", _same),
 }
-"""By parameter, the field of the experiment that its option sets, and how its value is parsed."""
+"""The experiment's field that each parameter of a command sets, and the function that parses its value."""

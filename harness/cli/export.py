@@ -104,12 +104,12 @@ def submission(
     from harness.metrics.submission import SPLITS, read_image_list, run_predictions, write_submission
 
     folder = OutputFolder(out, force=force, inputs=[predictions, images])
-    wanted = read_image_list(images, server)
+    image_list = read_image_list(images, server)
     if Path(predictions).is_file():
         why = f"{predictions} is a file, and no run of a benchmark"
         options.refuse_typed(context, ("workspace", "db"), why, "leave these out")
         match = MatchOptions(id_field, by_position, caption_field, format_name)
-        captions = read_predictions(Path(predictions), wanted, read_image_files(images), options=match)
+        captions = read_predictions(Path(predictions), image_list, read_image_files(images), options=match)
     else:
         from results.errors import StoreError
         from results.store.store import Store
@@ -123,8 +123,8 @@ def submission(
             hint = (
                 f"give a file of captions or a run's key; {error.hint or 'the folder runs of the workspace has them'}"
             )
-            what = f"{predictions} is neither a file nor a run that can be exported"
-            raise BenchError(f"{what}: {error}", hint) from error
+            problem = f"{predictions} is neither a file nor a run that can be exported"
+            raise BenchError(f"{problem}: {error}", hint) from error
     with write_errors(out):
         split = split or [*SPLITS[server]][-1]
         written = write_submission(
@@ -193,7 +193,7 @@ def leaderboard(
     renamed = _renamed(rename)
     with open_results(workspace, db) as store, doing("Reading the results"):
         contents, tables = _chosen_tables(store, metric, ranking, models, split, table)
-        chosen = with_tables(contents, tables)
+        selection = with_tables(contents, tables)
         if format == "csv":
             from reports.text.csv_rows import as_csv
 
@@ -201,11 +201,11 @@ def leaderboard(
         elif format == "latex":
             from reports.text.latex import latex
 
-            text = latex(chosen, names, renamed)
+            text = latex(selection, names, renamed)
         else:
             from reports.text import markup
 
-            text = markup.as_json(chosen) if format == "json" else markup.markdown(chosen, names)
+            text = markup.as_json(selection) if format == "json" else markup.markdown(selection, names)
     deliver(text, out)
     if out is not None:
         echo(out)
@@ -225,15 +225,15 @@ def _chosen_tables(
     tables = matching_tables(contents, models=rows, split=split)
     if not tables:
         raise BenchError(f"--models {models}: no such row on the split {split}", "name others, or leave out --split")
-    chosen = choose_tables(tables, table)
+    chosen_tables = choose_tables(tables, table)
     if table is None and len(tables) > 1:
         echo(f"table {tables[0].number}: {tables[0].title(contents)}", err=True)
         echo("others, by their number, or --table all:", err=True)
-        for other in tables[1 : 1 + _TABLES_SHOWN]:
-            echo(f"  --table {other.number}  {other.title(contents)}", err=True)
+        for candidate in tables[1 : 1 + _TABLES_SHOWN]:
+            echo(f"  --table {candidate.number}  {candidate.title(contents)}", err=True)
         if len(tables) > 1 + _TABLES_SHOWN:
             echo(f"  and {len(tables) - 1 - _TABLES_SHOWN} more", err=True)
-    return contents, chosen
+    return contents, chosen_tables
 
 
 def _renamed(texts: list[str] | None) -> dict[str, str]:

@@ -104,21 +104,26 @@ def flops(
     load_plugins(plugin)
     names = expand_models(split_patterns(models), is_stored=lambda name: name.startswith(PREFIX))
     checkpoints = _checkpoints(names, hub)
-    own = [name for name in names if name not in checkpoints]
-    if operators and not own:
+    registered = [name for name in names if name not in checkpoints]
+    if operators and not registered:
         raise BenchError("--operators is not for models of hf:", "leave it out")
     settings = optional_preset(preset, change)
-    if settings is not None and settings.recipe is not None and own and not any(map(settings.recipe.covers, own)):
+    if (
+        settings is not None
+        and settings.recipe is not None
+        and registered
+        and not any(map(settings.recipe.covers, registered))
+    ):
         from harness.config.load import check_recipe
 
-        check_recipe(settings, own[0])  # no row could be counted
+        check_recipe(settings, registered[0])  # no row could be counted
     tokens = caption_length or (settings.decoding.max_len if settings else 20)
     width = beam or (settings.decoding.beam_size if settings else 5)
     if position is not None and position > tokens:
         hint = f"give a longer --caption-length, or --position {tokens} at most"
         raise BenchError(f"--position {position} is behind the last of {tokens} tokens", hint)
     looked_through = None
-    if with_backbone or backbone is not None or (image_size is not None and own):
+    if with_backbone or backbone is not None or (image_size is not None and registered):
         with doing(f"Counting {backbone or _BACKBONE}"):
             looked_through = count_backbone(backbone or _BACKBONE, image_size)
     sizes = Sizes(
@@ -134,7 +139,7 @@ def flops(
     counts: dict[str, FlopCounts | str] = {}
     of_hub: dict[str, CheckpointCount | str] = {}
     with progress_aside() as reporter, reporter.task("Counting", len(names)) as task:
-        for name in own:
+        for name in registered:
             counts[name] = attempted(partial(_count_model, name, settings, sizes, inputs))
             task.advance(detail=name)
         for name, checkpoint in checkpoints.items():
@@ -144,7 +149,7 @@ def flops(
     if output == "csv":
         echo(as_csv(shown, counts, of_hub, looked_through), nl=False)
     else:
-        if own:
+        if registered:
             _print_models(counts, inputs, sizes, looked_through, operators=operators, output=output)
         if of_hub:
             _print_checkpoints({shown[name]: count for name, count in of_hub.items()}, sizes, output)
@@ -320,7 +325,9 @@ def as_csv(
 ) -> str:
     """Exact multiply-accumulates, one line a model; with checkpoints of `hf:`, one column more at the end."""
     header = ["model", "parameters", *(f"{part}_mac" for part in _PARTS), "beam_and_backbone_mac"]
-    header += ["uncounted", "uncounted_share", "failure", *["start_mac"] * bool(of_hub)]
+    header += ["uncounted", "uncounted_share", "failure"]
+    if of_hub:
+        header.append("start_mac")
     rows = []
     for name, model in shown.items():
         own, other, row = found.get(name, ""), of_hub.get(name, ""), dict[str, Any](model=model)

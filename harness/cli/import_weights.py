@@ -73,11 +73,11 @@ def import_weights(
         arguments[argument] = parse_yaml_value(setting, f"[{text}]" if _LIST.fullmatch(text) else text)
     seen, settings = region_config(regions, region_count), tuple(backbone_option or ())
     features = feature_config(backbone or BACKBONE, backbone_weights, settings, image_size, None, seen)
-    place = Workspace(workspace)
-    place.create()
+    target = Workspace(workspace)
+    target.create()
     with doing(f"Importing {checkpoint}"):
         key = do_import(
-            model, checkpoint, vocabulary, workspace=place, features=features, arguments=arguments, beam_size=beam_size
+            model, checkpoint, vocabulary, workspace=target, features=features, arguments=arguments, beam_size=beam_size
         )
     echo(f"imported as {key}")
     where = f" --workspace {shlex.quote(str(workspace))}" if workspace != DEFAULT else ""

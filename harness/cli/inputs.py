@@ -93,11 +93,11 @@ def chosen_features(experiment: Experiment, preset: Preset) -> FeatureConfig:
     from harness.data.regions.opening import needs_backbone
 
     data, features = experiment.data, experiment.features
-    given = set() if features is None else features.model_fields_set
+    set_fields = set() if features is None else features.model_fields_set
     is_embedded = data.annotations in PRESET_OF_SCENES
-    if is_embedded and preset.features is not None and given <= {"graphs", "sentence_graphs"}:
-        own = {name: getattr(features, name) for name in given}
-        features = _with_regions_of_graphs(preset.features.model_copy(update=own), data.annotations)
+    if is_embedded and preset.features is not None and set_fields <= {"graphs", "sentence_graphs"}:
+        graph_fields = {name: getattr(features, name) for name in set_fields}
+        features = _with_regions_of_graphs(preset.features.model_copy(update=graph_fields), data.annotations)
     else:
         without_features = all(map(needs_no_features, experiment.models))
         check_dataset(data.annotations, data.images, trains=not without_features)
@@ -106,7 +106,7 @@ def chosen_features(experiment: Experiment, preset: Preset) -> FeatureConfig:
         from_pictures = features.regions is None or needs_backbone(features.regions.source)
         if from_pictures:
             preset.check_backbone(features.backbone)
-        if "backbone" not in given and not without_features and not is_embedded and from_pictures:
+        if "backbone" not in set_fields and not without_features and not is_embedded and from_pictures:
             raise BenchError(
                 f"--data {data.annotations} needs a backbone to extract features with",
                 "add --backbone NAME [--backbone-weights FILE], for example --backbone resnet50; "
@@ -149,18 +149,18 @@ def number_of_jobs(text: str) -> int:
     if text == "auto":
         return AUTO
     if not (text.isdecimal() and len(text) <= 4 and 1 <= int(text) <= MAX_PROCESSES):
-        what = f"a positive integer, {MAX_PROCESSES} at most, or 'auto'"
-        raise BenchError(f"--jobs {text!r} must be {what}", "write --jobs 2, or --jobs auto")
+        allowed = f"a positive integer, {MAX_PROCESSES} at most, or 'auto'"
+        raise BenchError(f"--jobs {text!r} must be {allowed}", "write --jobs 2, or --jobs auto")
     return int(text)
 
 
 def positive_integers(text: str, option: str, most: int) -> tuple[int, ...]:
     """The numbers of a comma-separated list, as `1,16,64`; BenchError where one is not between 1 and `most`."""
     try:
-        found = tuple(int(part) for part in text.split(","))
+        numbers = tuple(int(part) for part in text.split(","))
     except ValueError:
-        found = ()
-    if not found or min(found) < 1 or max(found) > most:
-        what = f"a list of positive integers of {most} at most"
-        raise BenchError(f"{option} {shortened(text)!r} is not {what}", f"for example {option} 1,16")
-    return found
+        numbers = ()
+    if not numbers or min(numbers) < 1 or max(numbers) > most:
+        allowed = f"a list of positive integers of {most} at most"
+        raise BenchError(f"{option} {shortened(text)!r} is not {allowed}", f"for example {option} 1,16")
+    return numbers

@@ -108,5 +108,5 @@ def _interval(tau: Estimate) -> list[float] | None:
 def _cell(interval: list[float] | None) -> str:
     if interval is None:
         return "-"
-    value, low, high = (100 * number for number in interval)
+    value, low, high = (100 * amount for amount in interval)
     return f"{value:.1f} [{low:.1f}, {high:.1f}]"

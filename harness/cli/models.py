@@ -36,10 +36,10 @@ def list_models(
     from zoo.registry import list_models as names_of
     from zoo.registry import model_card, select_models
 
-    found = names_of(pattern or "*")
-    if not found:
+    matching = names_of(pattern or "*")
+    if not matching:
         raise BenchError(f"no model matches {pattern!r}", "`bench models` lists them all")
-    names = found if pattern else select_models("all")
+    names = matching if pattern else select_models("all")
     table = Table("Model", "What it is", "Year", "Sees", box=box.SIMPLE_HEAD, pad_edge=False)
     table.columns[0].no_wrap = table.columns[2].no_wrap = table.columns[3].no_wrap = True
     for name in names:
@@ -47,11 +47,12 @@ def list_models(
         table.add_row(name, escape(card.summary), str(card.year), card.visual)
     console = Console(highlight=False)
     console.print(table)
-    console.print(f"{len(names)} model{'s' * (len(names) > 1)}; more on one: bench models show {names[0]}")
-    if len(found) > len(names):
-        variant = next(name for name in found if "/" in name).partition("/")[0]
+    count = "1 model" if len(names) == 1 else f"{len(names)} models"
+    console.print(f"{count}; details of one: bench models show {names[0]}")
+    if len(matching) > len(names):
+        variant = next(name for name in matching if "/" in name).partition("/")[0]
         console.print(
-            f"{len(found) - len(names)} variants, for example: bench models list '{variant}/*' or '*/pretrained'"
+            f"{len(matching) - len(names)} variants, for example: bench models list '{variant}/*' or '*/pretrained'"
         )
         console.print("bench run takes reference rows too: human, majority, retrieval")
 

@@ -66,10 +66,10 @@ def complete_models(incomplete: str) -> list[str]:
     before, comma, word = incomplete.rpartition(",")
     names = list_models()
     families = sorted({f"{name.partition('/')[0]}/*" for name in names if "/" in name})
-    taken = {name.strip() for name in before.split(",")}
+    used = {name.strip() for name in before.split(",")}
     # Rows that are not models stand here as in `harness.benchmark.baselines.REFERENCE_ROWS`, which imports torch.
-    known = ("all", "human", "majority", "retrieval", *names, *families)
-    return [f"{before}{comma}{name}" for name in known if name.startswith(word) and name not in taken]
+    candidates = ("all", "human", "majority", "retrieval", *names, *families)
+    return [f"{before}{comma}{name}" for name in candidates if name.startswith(word) and name not in used]
 
 
 def complete_preset(incomplete: str) -> list[str]:

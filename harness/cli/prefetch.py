@@ -32,8 +32,8 @@ def spice(
     from harness.utils.progress import Reporter
 
     with Reporter() as reporter:
-        found = prefetch_spice(source or ARCHIVE_URL, user_spice(), reporter, sha256=sha256)
-    echo(f"SPICE is installed in {user_spice()} (archive SHA-256 {found})")
+        archive_digest = prefetch_spice(source or ARCHIVE_URL, user_spice(), reporter, sha256=sha256)
+    echo(f"SPICE is installed in {user_spice()} (archive SHA-256 {archive_digest})")
     echo("Next: bench evaluate PREDICTIONS.json --references REFERENCES.json")
 
 

@@ -1,6 +1,6 @@
-"""`bench run`: train, caption, score, measure and store; the same command continues or re-uses.
+"""`bench run`: train, caption, score, measure and store models; run again, it resumes and re-uses finished runs.
 
-`make_benchmark` checks its options against each other; `bench plan` and `bench tune` take them too.
+`make_benchmark`, which `bench plan` and `bench tune` use too, checks the options against each other.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ if TYPE_CHECKING:
     from harness.config.run import RunConfig
     from results.records import RunSpec
 
-_MIN_PROCESSES = 8  # that may train a model together on any CPU, as a rehearsal of a larger machine
+_MIN_PROCESSES = 8
+"""So many processes may train a model together on any CPU, however few its cores, to try a distributed training."""
 
 EXAMPLES = r"""
 bench run --models all
@@ -106,13 +107,13 @@ def run(
 ) -> None:
     """Train, caption, score, measure and store every model under the same conditions.
 
-    The same command again continues where it stopped, re-uses what is finished and retries what failed.
+    Run the same command again to resume. Finished runs are re-used, failed ones are tried again.
     """
     from harness.utils.progress import Reporter
 
     if file is not None and is_archive(file):
         if save is not None:
-            raise BenchError(f"--save: {file} is one run, and no experiment", "leave it out")
+            raise BenchError(f"--save: {file} has one run, not an experiment", "leave --save out")
         archive = read_archive(file)
         _run_one(read_run(context, file, archive.content, archive), file, Workspace(workspace, db), reuse, archive)
         return
@@ -121,12 +122,9 @@ def run(
         return
     experiment = experiment_of(context, file, environment=save is None)
     if save is not None:
-        inputs = [file, experiment.cards, *experiment.tuned, *experiment.plugins]
-        check_out(save, "--save", force=force, inputs=inputs)
-        load_preset(experiment.preset, changes=experiment.changes)
-        deliver(write_experiment(experiment, save), save, "--save")
-        echo(f"experiment: {save}; run it with: bench run {save}")
+        _save_experiment(experiment, save, [file, experiment.cards, *experiment.tuned, *experiment.plugins], force)
         return
+
     with Reporter() as reporter:
         with reporter.step("Loading torch"):
             benchmark = make_benchmark(experiment)
@@ -137,13 +135,13 @@ def run(
             from reports.html.report import write_report
             from reports.text.summary import Summary
             from results import Store
-        place, processes = benchmark.workspace, benchmark.execution.devices
+        processes = benchmark.execution.devices
         if experiment.execution.executor != HERE:
-            processes = 1  # each run's worker starts its own
+            processes = 1  # the worker of each run starts its own
         if processes > 1 and not is_launched():
-            chosen = choose_device(experiment.execution.device)
-            benchmark.execution.check(chosen)
-            if chosen.type == "cpu":
+            local_device = choose_device(experiment.execution.device)
+            benchmark.execution.check(local_device)
+            if local_device.type == "cpu":
                 _check_cores(processes)
 
         def show_runs(services: Services, specs: Sequence[RunSpec]) -> None:
@@ -153,24 +151,37 @@ def run(
 
         started = time.monotonic()
         with every_rank(processes):
-            ended, lacking = run_benchmark(benchmark, reporter, show_runs)
+            ended, unmeasured = run_benchmark(benchmark, reporter, show_runs)
         seconds = time.monotonic() - started
-        with Store(place.database) as store, reporter.step("Writing the report"):
+
+        with Store(benchmark.workspace.database) as store, reporter.step("Writing the report"):
             summary = Summary.read(store, ended)
-            next_command, page = summary.next_command(sys.argv[1:]), None
+            next_command = summary.next_command(sys.argv[1:])
+            page = None
             try:
-                page = write_report(store, place.report)
-            finally:  # without a page, too, the answer is printed
+                page = write_report(store, benchmark.workspace.report)
+            finally:  # the summary is printed even where the report cannot be written
                 reporter.close()
                 summary.print(reporter.console, ended, seconds, page, next_command)
-    if {"failed", "skipped"} & {*ended.values()} or lacking:
+    if unmeasured or any(status in {"failed", "skipped"} for status in ended.values()):
         sys.exit(1)
+
+
+def _save_experiment(experiment: Experiment, file: Path, inputs: Sequence[str | Path | None], force: bool) -> None:
+    """Write an experiment to a file, of `--save`; `inputs` are the files that it was read from."""
+    check_out(file, "--save", force=force, inputs=inputs)
+    load_preset(experiment.preset, changes=experiment.changes)
+    deliver(write_experiment(experiment, file), file, "--save")
+    echo(f"experiment: {file}; run it with: bench run {file}")
 
 
 def _run_one(
     config: RunConfig, file: Path, workspace: Workspace, reuse: str, archive: RunArchive | None = None
 ) -> None:
-    """Execute the configuration of one run, and print what came of it; of a zip also whether scores are the same."""
+    """Execute one run from its configuration and print its summary.
+
+    With `archive`, also print whether its scores equal those of the archive.
+    """
     from harness.utils.progress import Reporter
 
     workspace.check_name()
@@ -190,26 +201,31 @@ def _run_one(
             summary.print(
                 reporter.console, ended, seconds, page, NextCommand.of(["report", "--open"], "every table and caption")
             )
-            if archive is not None and {"finished", "reused"} & {*ended.values()}:
-                echo(compare_with_archive(store, next(iter(ended)), archive, file.name))
-    if {"failed", "skipped"} & {*ended.values()}:
+            [(key, status)] = ended.items()
+            if archive is not None and status in {"finished", "reused"}:
+                echo(compare_with_archive(store, key, archive, file.name))
+    if any(status in {"failed", "skipped"} for status in ended.values()):
         sys.exit(1)
 
 
 def _check_cores(processes: int) -> None:
-    """BenchError for more processes than a machine without GPUs can be meant to have."""
+    """BenchError for many more processes than this machine has CPU cores."""
     from harness.config.execution import usable_cores
 
     cores = usable_cores()
     if processes > max(cores, _MIN_PROCESSES):
-        why = f"--devices {processes}, but this machine has {cores} CPU cores for as many processes"
-        raise BenchError(why, f"write --devices {cores}")
+        raise BenchError(
+            f"--devices {processes} starts {processes} processes, but this machine has {cores} CPU cores",
+            f"write --devices {cores}",
+        )
 
 
 def make_benchmark(experiment: Experiment, *, by_size: bool = False, tuning: bool = False) -> Benchmark:
-    """The benchmark of an experiment, of trials if it is for `tuning`; imports torch once its fields agree.
+    """The benchmark of an experiment; torch is imported only after the experiment's fields were checked.
 
-    With `by_size`, of the data only the sizes are known, so that features are not looked at.
+    Args:
+        by_size: the data are not here and only their sizes are known, so features are not checked.
+        tuning: the benchmark is for the trials of `bench tune`.
     """
     from harness.config.features import FeatureConfig
     from harness.utils.plugins import absolute_plugins, load_plugins
@@ -219,14 +235,16 @@ def make_benchmark(experiment: Experiment, *, by_size: bool = False, tuning: boo
     check_budgets(experiment.budgets, preset)
     seeds = experiment.seeds or preset.seeds
     if experiment.first_seed + seeds - 1 > MAX_SEED:
-        why = f"leaves no room for {seeds} seeds up to {MAX_SEED}"
-        raise BenchError(f"--first-seed {experiment.first_seed} {why}", "begin lower: --first-seed 1000")
+        raise BenchError(
+            f"--first-seed {experiment.first_seed}: the last of {seeds} seeds would be above {MAX_SEED}",
+            "choose a lower one: --first-seed 1000",
+        )
     execution = experiment.execution
     processes = process_count(execution.devices)
     if execution.executor != HERE and is_launched():
         raise BenchError(
             f"--executor {execution.executor}, but this is one of {processes} processes that were started together",
-            "start one process, with --devices where several devices are to train each model",
+            "start one process; --devices N trains each model on N devices",
         )
     per_run = {
         f"--{name}-per-run": getattr(execution, f"{name}_per_run") for name in ("cpus", "gpus", "memory", "hours")
@@ -249,7 +267,7 @@ def make_benchmark(experiment: Experiment, *, by_size: bool = False, tuning: boo
 
     workspace = Workspace(experiment.workspace, experiment.db)
     workspace.check_name()
-    at_once = AUTO if execution.jobs == "auto" else int(execution.jobs)
+    jobs = AUTO if execution.jobs == "auto" else int(execution.jobs)
     resources = Resources(
         execution.cpus_per_run or float(processes),
         execution.gpus_per_run,
@@ -266,7 +284,7 @@ def make_benchmark(experiment: Experiment, *, by_size: bool = False, tuning: boo
         features=features,
         execution=ExecutionConfig(
             devices=processes,
-            jobs=at_once,
+            jobs=jobs,
             plugins=absolute_plugins(experiment.plugins),
             log=execution.log,
             digests=plugin_digests(),
@@ -274,21 +292,21 @@ def make_benchmark(experiment: Experiment, *, by_size: bool = False, tuning: boo
         ),
         tuned=find_tuned(workspace, experiment.tuned),
         more=MoreSettings.parse(metrics.clip, metrics.bert, metrics.instances) if metrics.any else None,
-        executor=choose_executor(execution.executor, resources, at_once, rerun=experiment.reuse == "none"),
+        executor=choose_executor(execution.executor, resources, jobs, rerun=experiment.reuse == "none"),
     )
 
 
 def check_budgets(budgets: Sequence[int], preset: Preset) -> None:
-    """BenchError where a preset cannot be trained under these budgets."""
+    """BenchError where a preset cannot be trained for these multiples of its epochs."""
     stages = preset.schedule.stages
     text = ",".join(map(str, budgets))
     if tuple(budgets) != (1,) and len(stages) > 1:
         raise BenchError(
-            f"--budgets {text}: the preset {preset.name!r} has {len(stages)} stages, and a budget is of one alone",
+            f"--budgets {text} needs a preset of one stage; {preset.name!r} has {len(stages)} stages",
             f"keep one of them: --set 'stages=[{stages[0].name}]'",
         )
     if budgets[-1] * stages[0].epochs > MAX_COUNT:
-        raise BenchError(f"--budgets {text}: more than {MAX_COUNT:,} epochs", "name smaller ones: --budgets 1,2,4")
+        raise BenchError(f"--budgets {text}: more than {MAX_COUNT:,} epochs", "choose smaller ones: --budgets 1,2,4")
 
 
 COMMAND = in_every_process(run)

@@ -1,4 +1,4 @@
-"""`bench run RUN.yaml`: the configuration of one run, of which files and execution alone may be changed."""
+"""`bench run RUN.yaml`: the configuration of one run, of which only `files` and `execution` may be changed."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from harness.config.run import RunConfig
 
 _EXECUTION: Final = {"device": "device", "devices": "devices", "log": "log"}
-"""By option, the field of a run's execution that it sets."""
-_USED: Final = {"file", "change", "plugin", "workspace", "db", "reuse", *_EXECUTION}
+"""The field of a run's execution that each option sets."""
+_ALLOWED: Final = {"file", "change", "plugin", "workspace", "db", "reuse", *_EXECUTION}
 
 
 def read_run(
@@ -28,17 +28,18 @@ def read_run(
 ) -> RunConfig:
     """The run of a file's content, with the options that were typed; loads plug-ins.
 
-    `archive` is the zip that the content is of, if any.
+    Args:
+        archive: the zip file that the content was read from, if it was.
 
     Raises:
-        BenchError: an option would make it another run, or a plug-in was not typed.
+        BenchError: an option would change the run itself, or a plug-in of the run was not typed.
     """
     typed = typed_options(context)
-    if other := sorted(typed.keys() - _USED):
-        option = f"--{other[0].replace('_', '-')}"
+    if refused := sorted(typed.keys() - _ALLOWED):
+        option = f"--{refused[0].replace('_', '-')}"
         raise BenchError(
-            f"{option}: {file} is the configuration of one run, of which it would make another",
-            "leave it out; --set files.NAME=PATH, --set execution.NAME=VALUE, --device and --plugin may be typed",
+            f"{option} would change the run that {file} configures",
+            "leave it out; allowed are --set files.NAME=PATH, --set execution.NAME=VALUE, --device and --plugin",
         )
     execution = {**content.get("execution", {})}
     if "device" in typed or "cuda" in str(execution.get("device")):
@@ -46,14 +47,14 @@ def read_run(
 
         execution["device"] = str(choose_device(str(typed.get("device", execution.get("device")))))
     execution |= {field: typed[option] for option, field in _EXECUTION.items() if option in typed and field != "device"}
-    files = {name: _beside(file, value) for name, value in content.get("files", {}).items()}
+    files = {name: _relative_to(file, value) for name, value in content.get("files", {}).items()}
     for change in typed.get("change") or ():
         name, equals, text = change.partition("=")
         part, _, field = name.partition(".")
         if not equals or part not in {"files", "execution"} or not field:
             raise BenchError(
-                f"--set {shortened(change)}: of the configuration of a run, files and execution alone may be changed",
-                "write for example --set files.data=/data/flickr8k",
+                f"--set {shortened(change)}: only files and execution of a run's configuration may be changed",
+                "for example --set files.data=/data/flickr8k",
             )
         if part == "files":
             files[field] = str(absolute(expanded(text))) if text not in PRESET_OF_SCENES else text
@@ -65,7 +66,7 @@ def read_run(
         if path is not None and path not in PRESET_OF_SCENES and not Path(path).exists():
             raise BenchError(
                 f"{file}: files.{name} is not on this machine: {shortened(str(path))}",
-                f"name where it is: bench run {file} --set files.{name}=PATH",
+                f"give its path: bench run {file} --set files.{name}=PATH",
             )
 
     from harness.config.run import parse_run
@@ -74,24 +75,25 @@ def read_run(
 
     plugins = tuple(typed.get("plugin") or ())
     load_plugins(plugins)
-    if (wanted := execution.get("plugins")) and not plugins and archive is not None and archive.plugins:
+    needed = execution.get("plugins")
+    if needed and not plugins and archive is not None and archive.plugins:
         folder = file.stem
-        named = [f"--plugin {folder}/{PLUGINS}/{Path(name).name}" for name in wanted if name.endswith(".py")]
+        arguments = [f"--plugin {folder}/{PLUGINS}/{Path(name).name}" for name in needed if name.endswith(".py")]
         raise BenchError(
-            f"{file} has code of plug-ins, which is never run unasked: {', '.join(archive.plugins)}",
-            f"unpack and read it: python -m zipfile -e {file} {folder}; then: bench run {file} {' '.join(named)}",
+            f"{file} contains code of plug-ins, which runs only if you name it: {', '.join(archive.plugins)}",
+            f"unpack and read it: python -m zipfile -e {file} {folder}; then: bench run {file} {' '.join(arguments)}",
         )
-    if (wanted := execution.get("plugins")) and not plugins:
+    if needed and not plugins:
         raise BenchError(
-            f"{file}: the run was made with plug-ins, whose code is never run unasked: {', '.join(wanted)}",
-            f"type them: --plugin {wanted[0]}",
+            f"{file}: the run needs plug-ins, whose code runs only if you name it: {', '.join(needed)}",
+            f"add --plugin {needed[0]}",
         )
     execution |= {"plugins": absolute_plugins(plugins), "digests": plugin_digests(), "jobs": 1}
     return parse_run({**content, "files": files, "execution": execution}, str(file))
 
 
-def _beside(file: Path, value: Any) -> Any:
-    """A path of the file's own, which counts from its folder."""
+def _relative_to(file: Path, value: Any) -> Any:
+    """A path of the configuration, which is relative to the folder of its file."""
     if not isinstance(value, str) or value in PRESET_OF_SCENES:
         return value
     return str(file.absolute().parent / expanded(value))

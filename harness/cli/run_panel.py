@@ -1,4 +1,4 @@
-"""What `bench run` shows on a terminal while runs are at work: a line a run, the whole, and who leads so far."""
+"""What `bench run` shows on a terminal: a line for each running run, the progress of all, and the leading models."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from results.text import printable
 _ENDED = {"finished", "failed", "skipped"}
 _LEADING = 5
 _FEWEST_RUNNING = 3
-"""Lines of running models that stay where the screen is too small for everything."""
+"""Lines of running models that are kept on a small screen, in place of the leading models."""
 _UNKNOWN = "-"
 
 
 @dataclass(frozen=True, slots=True)
 class RunName:
-    """What the panel calls a run; `row` is the model with its budget, under which its seeds are one."""
+    """The panel's name of a run; `row` is the model with its budget, which its seeds share."""
 
     title: str
     row: str
@@ -38,7 +38,7 @@ class RunName:
 
 
 def name_of(spec: RunSpec) -> RunName:
-    """What a planned run is called."""
+    """The panel's name of a planned run."""
     budget = 1 if spec.config is None else config_of(spec).made_from.budget
     row = spec.model if budget == 1 else f"{spec.model} budget {budget}"
     return RunName(f"{row} seed {spec.seed}", row, spec.role == "reference")
@@ -49,8 +49,8 @@ class RunPanel:
 
     Args:
         names: by key, in the order of execution.
-        elsewhere: whether other processes execute them, so that what they report is in the store alone.
-        rerun: whether runs that are finished are trained again.
+        elsewhere: whether other processes execute the runs; their lines are then printed from the store.
+        rerun: whether finished runs are trained again.
     """
 
     def __init__(
@@ -62,21 +62,24 @@ class RunPanel:
         rerun: bool,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._store, self._names, self._elsewhere, self._clock = store, names, elsewhere, clock
+        self._store = store
+        self._names = names
+        self._elsewhere = elsewhere
+        self._clock = clock
         self._runs = store.progress(list(names))
         self._reused = {key for key, run in self._runs.items() if run.status == "finished" and not rerun}
         self._attempts = {key: run.attempts for key, run in self._runs.items()}
         self._reported = {key: run.lines_reported for key, run in self._runs.items()}
         self._started = clock()
-        self._scored_after = -1
+        self._ended_at_ranking = -1
         self._leading: list[tuple[str, float, int]] = []
 
     def refresh(self) -> None:
         """Read the store."""
         self._runs = self._store.progress(list(self._names))
         ended = len(self._ended())
-        if ended != self._scored_after:
-            self._scored_after = ended
+        if ended != self._ended_at_ranking:
+            self._ended_at_ranking = ended
             self._leading = self._rank()
 
     def new_lines(self) -> Sequence[Line]:
@@ -85,40 +88,44 @@ class RunPanel:
             return ()
         lines = []
         for key, run in self._runs.items():
-            known = self._reported[key]
-            if run.lines_reported < known:  # of an attempt before
-                known = 0
+            seen = self._reported[key]
+            if run.lines_reported < seen:  # counted anew by another attempt
+                seen = 0
             self._reported[key] = run.lines_reported
-            count = run.lines_reported - known
+            count = run.lines_reported - seen
             if count > 0:
                 for text, style, log in (run.said or {}).get("lines", [])[-count:]:
                     lines.append(Line(f"{self._names[key].title}: {text}", style, log))
         return lines
 
     def seconds_left(self) -> float | None:
-        """Until all runs have ended, by how long those took that have; None before the first one."""
-        ended, left = len(self._ended()), len(self._names) - len(self._done())
+        """An estimate from the mean time of the runs that have ended; None before the first has."""
+        ended = len(self._ended())
         if not ended:
             return None
-        return (self._clock() - self._started) / ended * left
+        pending = len(self._names) - len(self._done())
+        return (self._clock() - self._started) / ended * pending
 
     def render(self, width: int, height: int) -> RenderableType:
-        """The panel; the leading models go first where there is no room."""
+        """The panel; on a small screen the leading models are left out first."""
         running = [(key, run.said or {}) for key, run in self._runs.items() if run.status == "running"]
         leading = self._leading[:_LEADING]
-        room = height - 5  # headings, empty lines and the whole
-        if leading and min(len(running), _FEWEST_RUNNING) + len(leading) + 2 > room:
+        lines = height - 5  # without headings, empty lines and the progress bar
+        if leading and min(len(running), _FEWEST_RUNNING) + len(leading) + 2 > lines:
             leading = []
-        most = max(room - (len(leading) + 2 if leading else 0), 1)
+        if leading:
+            lines -= len(leading) + 2
+        most = max(lines, 1)
         parts: list[RenderableType] = [self._running_table(running[:most])]
         if len(running) > most:
             parts.append(Text(f"and {len(running) - most} more", style="dim"))
-        parts += [Text(), self._whole(width)]
+        parts += [Text(), self._overall_progress(width)]
         if leading:
             parts += [Text(), self._leading_table(leading)]
         return Group(*parts)
 
     def _done(self) -> set[str]:
+        """The runs that have ended, and those that were re-used."""
         return self._ended() | self._reused
 
     def _ended(self) -> set[str]:
@@ -128,7 +135,7 @@ class RunPanel:
         }
 
     def _rank(self) -> list[tuple[str, float, int]]:
-        """Models by the mean of their runs' CIDEr-D, in points, with the number of runs; the best first."""
+        """Model, mean CIDEr-D of its runs in points, and number of runs; the best model first."""
         models = [key for key in self._done() if not self._names[key].is_reference]
         scores = defaultdict(list)
         for key, value in score_values(self._store, models, "test", "CIDEr-D").items():
@@ -142,19 +149,20 @@ class RunPanel:
         table.add_column("Stage", no_wrap=True, overflow="ellipsis", max_width=17)
         for heading, width in (("Epoch", 5), ("Loss", 5), ("CIDEr-D", 7), ("Images/s", 8)):
             table.add_column(heading, justify="right", no_wrap=True, min_width=width)
-        for key, said in running:
-            epoch, loss, cider, speed = (said.get(name) for name in ("epoch", "loss", "cider", "images_per_second"))
+        for key, progress in running:
+            epoch, loss, cider = progress.get("epoch"), progress.get("loss"), progress.get("cider")
+            speed = progress.get("images_per_second")
             table.add_row(
                 Text(printable(self._names[key].title)),
-                Text(printable(said.get("doing") or "starting")),
-                _UNKNOWN if epoch is None else f"{epoch}/{said['epochs']}",
+                Text(printable(progress.get("doing") or "starting")),
+                _UNKNOWN if epoch is None else f"{epoch}/{progress['epochs']}",
                 _UNKNOWN if loss is None else f"{loss:.2f}",
                 _UNKNOWN if cider is None else f"{100 * cider:.1f}",
                 _UNKNOWN if speed is None else f"{speed:,.0f}",
             )
         return table
 
-    def _whole(self, width: int) -> RenderableType:
+    def _overall_progress(self, width: int) -> RenderableType:
         done, total = len(self._done()), len(self._names)
         failed = sum(self._runs[key].status == "failed" for key in self._ended())
         text = Text(f"{done} of {total} runs", style="bold")
@@ -163,8 +171,8 @@ class RunPanel:
         text.append(f"  {describe_seconds(self._clock() - self._started)}", style="not bold")
         if done < total:
             seconds = self.seconds_left()
-            left = "time left: not known yet" if seconds is None else f"about {describe_seconds(seconds)} left"
-            text.append(f", {left}", style="not bold")
+            if seconds is not None:
+                text.append(f", about {describe_seconds(seconds)} left", style="not bold")
         grid = Table.grid(padding=(0, 1, 0, 0))
         grid.add_row(ProgressBar(total=total, completed=done, width=max(min(20, width - text.cell_len - 2), 4)), text)
         return grid

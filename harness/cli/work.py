@@ -35,18 +35,18 @@ def work(
     from harness.utils.progress import Reporter
     from results import Store
 
-    place = Workspace(workspace, db)
-    Store(place.database, create=False).close()  # without results there are no planned runs
+    target = Workspace(workspace, db)
+    Store(target.database, create=False).close()  # without results there are no planned runs
     with Reporter() as reporter:
         with reporter.step("Loading torch"):
             from harness.benchmark.execute import execute_planned
             from harness.benchmark.services import Services
             from harness.cli.run_panel import RunPanel, name_of
             from reports.text.summary import count_ends
-        with Services(place, reporter) as services:
+        with Services(target, reporter) as services:
             store = services.store
-            known = keys or store.keys({"planned", "running"})
-            names = {key: name_of(store.spec(key)) for key in known if store.status(key) is not None}
+            planned = keys or store.keys({"planned", "running"})
+            names = {key: name_of(store.spec(key)) for key in planned if store.status(key) is not None}
             reporter.show(RunPanel(store, names, elsewhere=False, rerun=False))
             ended = execute_planned(keys or None, services)
     echo(count_ends(ended))

@@ -56,14 +56,15 @@ class ExecutionConfig:
             )
         import torch  # imported here: quick commands import this module for `usable_cores` alone
 
-        there = torch.cuda.device_count() if device.type == "cuda" else 1
+        available = torch.cuda.device_count() if device.type == "cuda" else 1
         # Of a launch on several hosts, this one has a share; without RANK, all processes will be started here.
-        here = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if "RANK" in os.environ else self.devices
+        needed = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if "RANK" in os.environ else self.devices
         # A launcher may show each process a GPU of its own.
-        shown_one = there == 1 and "RANK" in os.environ and "CUDA_VISIBLE_DEVICES" in os.environ
-        if here > there and not shown_one:
+        shown_one = available == 1 and "RANK" in os.environ and "CUDA_VISIBLE_DEVICES" in os.environ
+        if needed > available and not shown_one:
             raise BenchError(
-                f"--devices {here}, but this machine has {there} of type {device.type}", f"write --devices {there}"
+                f"--devices {needed}, but this machine has {available} of type {device.type}",
+                f"write --devices {available}",
             )
 
     def jobs_for(self, models: int, device: torch.device) -> int:

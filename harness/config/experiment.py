@@ -318,10 +318,10 @@ def _map_paths(content: dict[str, Any], base: Path, convert: Callable[[Path], st
 def _map_path(text: str, field: str, base: Path, convert: Callable[[Path], str]) -> str:
     """The value with its path converted; words, and most names of what is not there, stay as they are."""
     if field == "models":
-        prefix, _, rest = text.partition(":")
-        path = base / expanded(rest)
+        prefix, _, value = text.partition(":")
+        path = base / expanded(value)
         is_path = prefix == "captions" or (prefix == "hf" and path.exists())
-        return f"{prefix}:{convert(path)}" if rest and is_path else text
+        return f"{prefix}:{convert(path)}" if value and is_path else text
     path = base / expanded(text)
     if field in {"workspace", "db"}:
         is_path = "://" not in text

@@ -160,16 +160,16 @@ def feature_config(
     regions: RegionConfig | None = None,
 ) -> FeatureConfig:
     """A `FeatureConfig` of command-line values; BenchError for options that are no KEY=VALUE, and normalisations."""
-    named: dict[str, str] = {}
+    settings: dict[str, str] = {}
     for option in options:
-        key, separator, named[key] = option.partition("=")
+        key, separator, settings[key] = option.partition("=")
         if not separator:
             raise BenchError(f"--backbone-option {option!r} has no '='", "write --backbone-option KEY=VALUE")
     try:
         return FeatureConfig(
             backbone=backbone,
             weights="random" if weights == Path("random") else weights,
-            options=named,
+            options=settings,
             image_size=image_size,
             normalisation=normalisation,
             regions=regions,
@@ -190,9 +190,9 @@ def region_config(source: str | None, keep: str = "all") -> RegionConfig | None:
             f"--regions {shortened(source)!r} is no number of windows",
             "write windows:4 for the whole image and its 4 x 4 tiles; 2 to 19 tiles a side",
         )
-    named = windows or source == "boxes"
+    is_built_in = windows or source == "boxes"
     try:
-        return RegionConfig(source=source if named else expanded(source), keep=keep)
+        return RegionConfig(source=source if is_built_in else expanded(source), keep=keep)
     except ValidationError as error:
         raise BenchError(
             f"--region-count {keep!r} is unknown", "choose all, fixed:36, first:50 or adaptive:10-100"
@@ -222,8 +222,8 @@ def check_graph_regions(graphs: GraphConfig, regions: RegionConfig | None) -> No
 
 def parse_graphs(text: str) -> GraphConfig:
     """Scene graphs of a text: a file, or `scenes`, with settings behind a colon: `scenes:noise=0.3,seed=1`."""
-    name, colon, rest = text.partition(":")
-    pairs = [part.partition("=")[::2] for part in rest.split(",")] if name == "scenes" and colon else []
+    name, colon, settings = text.partition(":")
+    pairs = [part.partition("=")[::2] for part in settings.split(",")] if name == "scenes" and colon else []
     content: dict[str, object] = {"source": "scenes" if name == "scenes" else expanded(text)}
     try:
         if any(setting not in {"noise", "seed"} for setting, _ in pairs):

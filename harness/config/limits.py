@@ -1,6 +1,6 @@
 """The largest numbers that options and settings may have.
 
-Far beyond what anybody means, and small enough that a slip of the hand is told before it fills the memory.
+Far above every sensible value, and low enough that a typing error is refused before it fills the memory.
 """
 
 MAX_SEED = 2**31 - 1

@@ -181,7 +181,7 @@ def _keep_stages(content: dict[str, Any]) -> None:
     chosen, schedule = content.pop("stages"), content["schedule"]
     stages = schedule.get("stages") if isinstance(schedule, dict) else None
     if not (stages and isinstance(stages, list) and all(isinstance(each, dict) and "name" in each for each in stages)):
-        return  # what is wrong is told by the preset's validation
+        return  # validating the preset reports what is wrong
     names = [stage["name"] for stage in stages]
     if not (isinstance(chosen, list) and chosen and all(each in names for each in chosen)):
         raise BenchError(

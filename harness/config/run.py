@@ -214,7 +214,7 @@ class CaptionsRun(RunBase):
 
     Attributes:
         sha256: of the file.
-        place: a digest of machine and path: what the file held before is told by it.
+        place: a digest of machine and path, by which earlier contents of the file are recognised.
         named_by: the field that names the images; None where positions do.
         subset: which images it has, as the signature says it; empty where it has all.
         scores: the files of other metrics in the captions' folder, by metric; `scores_sha256` are theirs.
@@ -293,7 +293,7 @@ def config_of(spec: RunSpec) -> RunConfig:
     if spec.config is None:
         raise BenchError(
             f"run {spec.key} does not say how it is executed: it is of a published database, or of an older release",
-            "plan it again by the `bench run` that it is of",
+            "run its `bench run` command again, which plans it anew",
         )
     return parse_run(spec.config, f"run {spec.key}")
 

@@ -108,10 +108,10 @@ def check_executor(on: str, resources: dict[str, float | None], devices: int = 1
             "run the command on a node of the cluster: --executor ray:HOST:6379, "
             "or ray job submit -- bench run --executor ray",
         )
-    given = [option for option, value in resources.items() if value is not None]
-    if name == HERE and given:
+    used_options = [option for option, value in resources.items() if value is not None]
+    if name == HERE and used_options:
         raise BenchError(
-            f"{given[0]} is for runs on a cluster", "add --executor ray or --executor slurm, or leave it out"
+            f"{used_options[0]} is for runs on a cluster", "add --executor ray or --executor slurm, or leave it out"
         )
     if name == "slurm" and tuning:
         raise BenchError(
@@ -122,7 +122,7 @@ def check_executor(on: str, resources: dict[str, float | None], devices: int = 1
             f"--executor slurm and --devices {devices} contradict each other: each job has one process",
             "leave out one of the two; docs/cluster.md has a script of jobs with several devices",
         )
-    if name == "ray" and "--hours-per-run" in given:
+    if name == "ray" and "--hours-per-run" in used_options:
         raise BenchError("--hours-per-run is for Slurm; Ray limits no time", "leave it out, or write --executor slurm")
 
 

@@ -177,6 +177,6 @@ def _gpu(device: torch.device, slot: int) -> str | None:
     """One GPU after another for the workers, where none was named."""
     if device.type != "cuda" or device.index is not None:
         return None
-    shown = os.environ.get("CUDA_VISIBLE_DEVICES")
-    known = shown.split(",") if shown else [str(number) for number in range(torch.cuda.device_count())]
-    return known[slot % len(known)]
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    gpus = visible.split(",") if visible else [str(index) for index in range(torch.cuda.device_count())]
+    return gpus[slot % len(gpus)]

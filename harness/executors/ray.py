@@ -86,19 +86,23 @@ class RayExecutor(Executor):
                 f"--devices {devices} and --gpus-per-run {gpus:g} contradict each other",
                 "leave --gpus-per-run out: each device of a run is one GPU",
             )
-        given = self._resources.memory_gb
-        wanted = {"CPU": self._resources.cpus, "GPU": gpus, "memory": memory() if given is None else given * 1e9}
-        self._options = {"num_cpus": wanted["CPU"], "num_gpus": gpus, "memory": int(wanted["memory"])}
-        asked = {name: amount for name, amount in wanted.items() if amount}  # nothing of a resource always fits
-        there = [node["Resources"] for node in self._nodes()]
-        room = sum(int(min(has.get(name, 0.0) / amount for name, amount in asked.items())) for has in there)
-        if not room:
-            described = f"{wanted['CPU']:g} CPUs, {gpus:g} GPUs, {wanted['memory'] / 1e9:.1f} GB of memory"
+        memory_gb = self._resources.memory_gb
+        resources = {
+            "CPU": self._resources.cpus,
+            "GPU": gpus,
+            "memory": memory() if memory_gb is None else memory_gb * 1e9,
+        }
+        self._options = {"num_cpus": resources["CPU"], "num_gpus": gpus, "memory": int(resources["memory"])}
+        needed = {name: amount for name, amount in resources.items() if amount}  # nothing of a resource always fits
+        nodes = [node["Resources"] for node in self._nodes()]
+        fitting = sum(int(min(has.get(name, 0.0) / amount for name, amount in needed.items())) for has in nodes)
+        if not fitting:
+            described = f"{resources['CPU']:g} CPUs, {gpus:g} GPUs, {resources['memory'] / 1e9:.1f} GB of memory"
             raise BenchError(
                 f"no node of the Ray cluster has what a run is to get: {described}",
                 "add larger nodes, or ask for less: --cpus-per-run, --gpus-per-run, --memory-per-run",
             )
-        self._count = min(room, self._jobs or room, max(items, 1))
+        self._count = min(fitting, self._jobs or fitting, max(items, 1))
         return self._count
 
     def submit(self, function: Callable[..., T], /, *args: Any) -> Future[T]:

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 CLUSTER, SHARED = "BENCH_SLURM_CLUSTER", "BENCH_SLURM_SHARED"
 """Variables: `local` rehearses in processes of this machine; 1 says that the workspace is on a disk of all nodes."""
-WARNING_S = 120  # how long before the end of its time a job is told, to be requeued
+WARNING_S = 120
+"""How long before its time limit Slurm signals a job, which is then requeued."""
 T = TypeVar("T")
 ASK_S = 10.0  # how often Slurm is asked for jobs; it asks of its users not to do so more often
 _ALIVE = {"PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "REQUEUED", "RESIZING", "SUSPENDED"}
@@ -91,13 +92,13 @@ class SlurmExecutor(Executor):
                     f"{option} {amount:g}: Slurm gives whole ones",
                     f"write {option} {math.ceil(amount)}; --executor ray gives fractions",
                 )
-        given, slots = self._resources.memory_gb, min(max(items, 1), self._jobs or max(items, 1))
+        memory_gb, slots = self._resources.memory_gb, min(max(items, 1), self._jobs or max(items, 1))
         self.parameters = {
             "name": "captionbench",
             "timeout_min": math.ceil(60 * self._resources.hours),
             "cpus_per_task": int(self._resources.cpus),
             "gpus_per_node": int(gpus),
-            "mem_gb": math.ceil(memory() / 1e9 if given is None else given),
+            "mem_gb": math.ceil(memory() / 1e9 if memory_gb is None else memory_gb),
         }
         if self._cluster == "slurm":
             self.parameters |= {"slurm_array_parallelism": self._jobs or items, "slurm_signal_delay_s": WARNING_S}
@@ -164,9 +165,9 @@ class SlurmExecutor(Executor):
     def _known(self, job_class: Any, name: str) -> Any:
         """The job of this name that an earlier command submitted, where Slurm has it still; else None."""
         try:
-            known = json.loads(self._note(name).read_text(encoding="utf-8"))
-            job = job_class(folder=known["folder"], job_id=known["job"])
-            same = known["cluster"] == self._cluster and (known.get("anew") or not self._rerun)
+            note = json.loads(self._note(name).read_text(encoding="utf-8"))
+            job = job_class(folder=note["folder"], job_id=note["job"])
+            same = note["cluster"] == self._cluster and (note.get("anew") or not self._rerun)
             return job if same and job.state in _ALIVE else None
         except (OSError, ValueError, KeyError):
             return None
@@ -212,5 +213,7 @@ def is_shared(folder: Path) -> bool:
     except OSError:
         return True
     mounted = {Path(words[1].replace("\\040", " ")): words[2] for line in lines if len(words := line.split()) > 2}
-    place = folder.resolve()
-    return next((mounted[above] for above in (place, *place.parents) if above in mounted), "") not in _OF_ONE_MACHINE
+    resolved = folder.resolve()
+    return (
+        next((mounted[above] for above in (resolved, *resolved.parents) if above in mounted), "") not in _OF_ONE_MACHINE
+    )

@@ -40,9 +40,9 @@ def save_weights(model: nn.Module, path: Path) -> None:
 
 
 def _save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
-    here = {name: value.detach().contiguous().cpu() for name, value in tensors.items()}
+    on_cpu = {name: value.detach().contiguous().cpu() for name, value in tensors.items()}
     with _write_errors(path), replacing(path) as temporary, _write_errors(path):
-        save_file(here, temporary)
+        save_file(on_cpu, temporary)
 
 
 def load_weights(model: nn.Module, path: Path) -> None:
@@ -80,7 +80,7 @@ def save_checkpoint(folder: Path, number: int, weights: Mapping[str, Tensor], st
     """Write checkpoint `number` under `folder`, then remove all but it and the one before.
 
     Raises:
-        BenchError: the disk does not take it; earlier ones are as they were.
+        BenchError: it cannot be written; earlier checkpoints stay as they were.
     """
     with _writing(folder, number) as unfinished:
         _save_tensors(weights, unfinished / MODEL)
@@ -110,10 +110,10 @@ class CheckpointWriter:
             self.wait()
 
     def save(self, number: int, model: nn.Module, state: dict[str, Any]) -> None:
-        """See `save_checkpoint`; the one before is whole by then.
+        """See `save_checkpoint`; the previous checkpoint is complete when this returns.
 
         Raises:
-            BenchError: the disk did not take the one before, or this one where it is written at once.
+            BenchError: the previous checkpoint could not be written, or this one, if it is not written by a thread.
         """
         self.wait()
         weights = dict(model.state_dict())
@@ -169,9 +169,9 @@ def _writing(folder: Path, number: int) -> Iterator[Path]:
             raise
         _sync_folder(folder)
     kept = sorted(folder.glob(f"{PREFIX}*"))[-KEPT:]
-    for other in folder.glob(f"*{PREFIX}*"):  # another program may have left files of its own here
-        if other not in kept:
-            shutil.rmtree(other, ignore_errors=True)
+    for path in folder.glob(f"*{PREFIX}*"):  # another program may have left files of its own here
+        if path not in kept:
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def last_checkpoint(folder: Path) -> Path | None:
@@ -216,22 +216,24 @@ def restore_generators(states: dict[str, Any], device: torch.device) -> None:
 
 
 @contextmanager
-def _write_errors(place: Path) -> Iterator[None]:
-    """Say in one sentence why `place` could not be written; each writer has its own exception for a full disk.
+def _write_errors(path: Path) -> Iterator[None]:
+    """Raise a BenchError that says why `path` could not be written; each writer has its own error for a full disk.
 
-    Where what was written in vain is removed again, it must be asked before: the disk is no longer full afterwards.
+    Use it inside of a block that removes unfinished files: afterwards the disk is no longer full.
     """
     try:
         yield
     except (OSError, SafetensorError, RuntimeError) as error:
         if of_the_device(error):
             raise
-        full = isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-        full = full or shutil.disk_usage(place if place.is_dir() else place.parent).free < MIN_FREE_BYTES
-        what = "the disk is full" if full else first_line(error)
+        is_full = isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+        is_full = is_full or shutil.disk_usage(path if path.is_dir() else path.parent).free < MIN_FREE_BYTES
+        if is_full:
+            raise BenchError(
+                f"{path} cannot be written: the disk is full", "free some space; the same command then continues"
+            ) from error
         raise BenchError(
-            f"{place} cannot be written: {what}",
-            "free some space; the same command then continues" if full else "check the folder and its permissions",
+            f"{path} cannot be written: {first_line(error)}", "check the folder and its permissions"
         ) from error
 
 

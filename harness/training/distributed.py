@@ -133,10 +133,10 @@ class Distributed(Collective):
     def broadcast_weights(self, model: nn.Module) -> None:
         self.all_reduce_sum([0.0])  # a rank that failed is noticed here; on GPUs, NCCL would wait for it
         for tensor in model.state_dict().values():
-            whole = tensor.contiguous()
+            contiguous = tensor.contiguous()
             with _peer_errors():
-                dist.broadcast(whole, 0, group=self._tensors)
-            tensor.copy_(whole)
+                dist.broadcast(contiguous, 0, group=self._tensors)
+            tensor.copy_(contiguous)
 
     def close(self, abort: bool = False) -> None:
         """Leave the training's groups; with `abort` the other ranks are not waited for, and get `PeerFailedError`."""
@@ -183,7 +183,7 @@ def _local_device(device_type: str) -> torch.device:
 
 @contextmanager
 def _peer_errors() -> Iterator[None]:
-    """Raise what a collective says where a connection ended as `PeerFailedError`."""
+    """Raise the error of a collective whose connection ended as `PeerFailedError`."""
     try:
         yield
     except RuntimeError as error:
@@ -194,7 +194,7 @@ def _peer_errors() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class _Failure:
-    """Why a rank left a training, as it tells the others."""
+    """Why a rank left a training; sent to the others."""
 
     reason: str
     hint: str | None
@@ -209,7 +209,7 @@ class _Failure:
 
 @contextmanager
 def joined() -> Iterator[None]:
-    """Join the other processes of this launch by the environment, and leave them, without a word, with the block.
+    """Join the process group that the environment describes, for the length of the block.
 
     Raises:
         BenchError: they did not all come, or a variable is missing.
@@ -230,7 +230,7 @@ def joined() -> Iterator[None]:
 
 
 def end_work() -> None:
-    """On rank 0: tell the others that there is no further training."""
+    """On rank 0: let the other ranks end, since there is no further training."""
     _broadcast_work(None)
 
 
@@ -261,18 +261,18 @@ def serve() -> None:
         ProcessLostError: another process has ended.
     """
     torch.set_num_threads(max(torch.get_num_threads() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")), 1))
-    while (told := _broadcast_work(None)) is not None:
-        work, device_type = told
+    while (assignment := _broadcast_work(None)) is not None:
+        work, device_type = assignment
         try:
             with _training(device_type) as collective:
                 work(collective)
-        except Exception:  # rank 0 was told
+        except Exception:  # `_training` has sent it to rank 0
             continue
 
 
 @contextmanager
 def _training(device_type: str) -> Iterator[Distributed]:
-    """One training's collectives; however it ends, each rank then tells the others how it went."""
+    """The collectives of one training; at its end, each rank sends the others its failure, or None."""
     try:
         collective = Distributed(device_type)
     except Exception as error:  # the other ranks wait for this one, and notice only its end
@@ -281,11 +281,11 @@ def _training(device_type: str) -> Iterator[Distributed]:
         with contain_exits():
             yield collective
     except Exception as error:
-        here = None if isinstance(error, PeerFailedError) else _Failure.of(error)
+        failure = None if isinstance(error, PeerFailedError) else _Failure.of(error)
         _clear_frames(error)  # they hold the group, whose connections close with the last reference to it
         collective.close(abort=True)
-        failures = _exchange(here)
-        if here is not None or dist.get_rank():
+        failures = _exchange(failure)
+        if failure is not None or dist.get_rank():
             raise
         raise _peer_error(failures, error) from error
     except BaseException:  # this process is about to end, and the others with it
@@ -295,9 +295,9 @@ def _training(device_type: str) -> Iterator[Distributed]:
     collective.close(abort=any(failures))
 
 
-def _broadcast_work(told: tuple[Work, str] | None) -> tuple[Work, str] | None:
-    """Rank 0's next work and the type of device to do it on; None: there is none."""
-    box = [told]
+def _broadcast_work(assignment: tuple[Work, str] | None) -> tuple[Work, str] | None:
+    """Rank 0's next function to call and its type of device, sent to all ranks; None: there is none."""
+    box = [assignment]
     with _process_errors():
         dist.broadcast_object_list(box, 0)
     return box[0]
@@ -355,30 +355,30 @@ def other_ranks(count: int) -> Iterator[None]:
     shared = {"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1"}
     shared["MASTER_PORT"] = str(port)
     before = {name: os.environ.get(name) for name in (*shared, "RANK", "LOCAL_RANK")}
-    place, threads = f"{__name__}:serve_as", torch.get_num_threads()
+    target, threads = f"{__name__}:serve_as", torch.get_num_threads()
     with starting_worker():
-        others = [make_worker(place, rank, shared, threads) for rank in range(1, count)]
-        for other in others:
-            other.start()
+        processes = [make_worker(target, rank, shared, threads) for rank in range(1, count)]
+        for process in processes:
+            process.start()
     lost: ProcessLostError | None = None
     try:
         os.environ.update(shared, RANK="0", LOCAL_RANK="0")
         with joined():
             yield
             end_work()
-        for other in others:
-            other.join()
+        for process in processes:
+            process.join()
     except ProcessLostError as error:
         lost = error
     finally:
-        end_workers(others)
+        end_workers(processes)
         for name, value in before.items():
             if value is None:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
     if lost is not None:
-        for rank, code in enumerate((other.exitcode for other in others), 1):
+        for rank, code in enumerate((process.exitcode for process in processes), 1):
             if code and code != -signal.SIGTERM:  # by which others are ended
                 how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
                 raise ProcessLostError(f"training process {rank} of {count} {how}") from lost
@@ -389,5 +389,5 @@ def serve_as(rank: int, shared: Mapping[str, str], threads: int) -> None:
     """In a process of its own: take part in the trainings of rank 0, which computes with so many threads."""
     os.environ.update(shared, RANK=str(rank), LOCAL_RANK=str(rank))
     torch.set_num_threads(threads)
-    with suppress(ProcessLostError), joined():  # rank 0 is told, or is the one
+    with suppress(ProcessLostError), joined():  # rank 0 reports it, or is the lost process
         serve()

@@ -67,13 +67,16 @@ class UnreadLosses:
 
     def read(self, collective: Collective) -> Iterator[StepLoss]:
         """Give those of all steps that were kept, first to last, and forget them."""
-        kept, self._kept = self._kept, []
-        if kept:
-            steps, losses, norms, rates = zip(*kept, strict=True)
+        unread, self._kept = self._kept, []
+        if unread:
+            steps, losses, norms, rates = zip(*unread, strict=True)
             flat = [loss for parts in losses for loss in parts]
             values = iter(torch.stack(flat).tolist() if flat else ())  # in one transfer from the device
             sums = collective.all_reduce_sum([sum((next(values) for _ in parts), 0.0) for parts in losses])
-            yield from (StepLoss(*each) for each in zip(steps, sums, torch.stack(norms).tolist(), rates, strict=True))
+            yield from (
+                StepLoss(*values_of_step)
+                for values_of_step in zip(steps, sums, torch.stack(norms).tolist(), rates, strict=True)
+            )
 
 
 @contextmanager
@@ -124,28 +127,30 @@ class ReplayedPasses:
 
     def _captured(self, visual: Visual, tokens: Tensor) -> Callable[[Visual, Tensor], Tensor]:
         """The pass and its gradient as CUDA graphs, for inputs of these shapes."""
-        own, words = {name: part.clone() for name, part in visual.parts().items()}, tokens.clone()
+        inputs, words = {name: part.clone() for name, part in visual.parts().items()}, tokens.clone()
         learned = [weight for weight in self._model.parameters() if weight.requires_grad]
-        there, back = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
+        forward_graph, backward_graph = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
         if self._pool is None:
             self._pool = torch.cuda.graph_pool_handle()
         # Other threads read images meanwhile, and gradients are computed in one of their own.
-        how: dict[str, Any] = {"pool": self._pool, "capture_error_mode": "thread_local"}
+        capture_options: dict[str, Any] = {"pool": self._pool, "capture_error_mode": "thread_local"}
         torch.clear_autocast_cache()  # weights in half precision are made within the graph, from what they are by then
-        with torch.cuda.graph(there, **how):
-            logits = self._plain(Visual(**own), words)
+        with torch.cuda.graph(forward_graph, **capture_options):
+            logits = self._plain(Visual(**inputs), words)
         torch.clear_autocast_cache()
-        wanted = torch.empty_like(logits)
-        with no_autocast(logits), torch.cuda.graph(back, **how):
-            gradients = torch.autograd.grad(logits, learned, wanted, allow_unused=True)
+        output_gradient = torch.empty_like(logits)
+        with no_autocast(logits), torch.cuda.graph(backward_graph, **capture_options):
+            gradients = torch.autograd.grad(logits, learned, output_gradient, allow_unused=True)
         logits = logits.detach()
 
         def replay(visual: Visual, tokens: Tensor) -> Tensor:
             for name, part in visual.parts().items():
-                own[name].copy_(part)
+                inputs[name].copy_(part)
             words.copy_(tokens)
-            found: Tensor = _Replayed.apply((there, logits), (back, wanted, gradients), *learned)
-            return found
+            output: Tensor = _Replayed.apply(
+                (forward_graph, logits), (backward_graph, output_gradient, gradients), *learned
+            )
+            return output
 
         return replay
 
@@ -162,10 +167,10 @@ class _Replayed(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
-        graph, wanted, gradients = ctx.back
-        wanted.copy_(gradient)
+        graph, output_gradient, gradients = ctx.back
+        output_gradient.copy_(gradient)
         graph.replay()
-        return None, None, *(each if each is None else each.detach() for each in gradients)
+        return None, None, *(value if value is None else value.detach() for value in gradients)
 
 
 class BatchGradient:

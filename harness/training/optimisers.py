@@ -48,7 +48,7 @@ class RAdamLiu(Optimizer):
     def step(self) -> None:  # type: ignore[override]
         """Move every parameter that has a gradient."""
         for group in self.param_groups:
-            alike: dict[int, list[Parameter]] = defaultdict(list)  # what has moved as often moves together
+            by_step: dict[int, list[Parameter]] = defaultdict(list)  # what has moved as often moves together
             for parameter in group["params"]:
                 if parameter.grad is not None:
                     state = self.state[parameter]
@@ -56,8 +56,8 @@ class RAdamLiu(Optimizer):
                         state["step"] = torch.zeros(())
                         state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(parameter), torch.zeros_like(parameter)
                     state["step"] += 1
-                    alike[int(state["step"].item())].append(parameter)
-            for step, members in alike.items():
+                    by_step[int(state["step"].item())].append(parameter)
+            for step, members in by_step.items():
                 # On a processor, where kernels start at once, one by one: that takes less memory.
                 for parts in [members] if members[0].is_cuda else [[member] for member in members]:
                     self._move(step, parts, group)

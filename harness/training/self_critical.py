@@ -80,15 +80,15 @@ def targets_of(drawn: Hypotheses, bos: int, longest: int) -> tuple[Tensor, Tenso
     """Sampled captions as one batch of teacher forcing; T is the length of the longest, end token included.
 
     Returns:
-        The tokens (R, T), what goes in for each (R, T), and where they were said (R, T), the end token included.
+        The tokens (R, T), the input at each (R, T), and a mask (R, T) that is true up to and with the end token.
     """
     tokens = drawn.tokens.flatten(0, 1)[:, :longest]
     inputs = torch.cat((torch.full_like(tokens[:, :1], bos), tokens[:, :-1]), 1)
     return tokens, inputs, torch.arange(tokens.shape[1], device=tokens.device) < drawn.lengths.flatten()[:, None]
 
 
-def at_hand(drawn: Hypotheses) -> Hypotheses:
-    """The captions on the CPU; a GPU gives them out once it has done all that it was given before."""
+def to_cpu(drawn: Hypotheses) -> Hypotheses:
+    """Copy captions to the CPU, which waits for a GPU to finish all work before."""
     return replace(drawn, tokens=drawn.tokens.cpu(), lengths=drawn.lengths.cpu())
 
 
@@ -114,28 +114,28 @@ class CaptionRewards:
     ) -> None:
         self._vocabulary, self._with_end = vocabulary, with_end
         # COCO has 566,000 captions: as lists of words, or of numbers, they would take a gigabyte.
-        found, tokens, bounds = WordNumbers(), array("I"), array("q", [0])
+        word_numbers, tokens, bounds = WordNumbers(), array("I"), array("q", [0])
         for caption in chain.from_iterable(image.captions for image in samples):
-            tokens.extend(map(found.__getitem__, " ".join(vocabulary.tokenize(caption)).split()))
+            tokens.extend(map(word_numbers.__getitem__, " ".join(vocabulary.tokenize(caption)).split()))
             if with_end:
                 tokens.append(0)
             bounds.append(len(tokens))
-        numbers = self._rank(found, np.bincount(np.array(tokens), minlength=len(found) + 1))
-        self._numbers = dict(zip(found, numbers[1:].tolist(), strict=True))
+        numbers = self._rank(word_numbers, np.bincount(np.array(tokens), minlength=len(word_numbers) + 1))
+        self._numbers = dict(zip(word_numbers, numbers[1:].tolist(), strict=True))
         self._tokens, self._bounds = numbers[np.array(tokens)], np.array(bounds)
         first = np.cumsum([0, *(len(image.captions) for image in samples)])
-        self._captions = {image.image_id: range(*first[at : at + 2]) for at, image in enumerate(samples)}
+        self._captions = {image.image_id: range(*first[index : index + 2]) for index, image in enumerate(samples)}
         references = Tokenised(self._tokens.astype(np.uint64) + np.uint64(1), self._bounds[1:])
-        starts = first if documents == "images" else np.arange(len(self._bounds))
-        self._frequencies = DocumentFrequencies.of_captions(references, starts)
+        document_starts = first if documents == "images" else np.arange(len(self._bounds))
+        self._frequencies = DocumentFrequencies.of_captions(references, document_starts)
 
     def _rank(self, words: Iterable[str], counts: NDArray[np.int64]) -> NDArray[np.uint16]:
-        """Numbers from the places of the words (from 1): those that the vocabulary knows first, then frequent ones.
+        """Renumber words, which are counted from 1: those of the vocabulary first, and among them frequent ones.
 
-        Place 0, the end, stays where it is.
+        Number 0, the end token, stays.
         """
-        known = set(self._vocabulary.words)
-        unknown = np.array([False, *(word not in known for word in words)])
+        vocabulary_words = set(self._vocabulary.words)
+        unknown = np.array([False, *(word not in vocabulary_words for word in words)])
         order = np.lexsort((-counts[1:], unknown[1:])) + 1
         numbers = np.full(len(counts), _END, np.uint16)
         numbers[order] = np.minimum(np.arange(len(order)) + _UNKNOWN + 1, LAST_NUMBER)
@@ -143,7 +143,7 @@ class CaptionRewards:
 
     def _references(self, image_id: int) -> list[list[int]]:
         bounds = self._bounds
-        return [self._tokens[bounds[at] : bounds[at + 1]].tolist() for at in self._captions[image_id]]
+        return [self._tokens[bounds[index] : bounds[index + 1]].tolist() for index in self._captions[image_id]]
 
     def __call__(self, image_ids: Iterable[int], hypotheses: Hypotheses) -> Tensor:
         """Rewards (B, W) in double precision, on the CPU."""
@@ -163,7 +163,7 @@ class CaptionRewards:
 
 
 class WholePrefixes(Captioner):
-    """Another captioner, of which a step is one pass of `decode` over all words so far, as some released code samples.
+    """A captioner whose step is a pass of another's `decode` over all words so far, as some released code samples.
 
     Every step draws the dropout masks of all positions anew, at all sites that teacher forcing has, which the steps of
     some models leave out. It takes about half as many passes of the decoder as a caption has words. In evaluation mode
@@ -191,7 +191,7 @@ class WholePrefixes(Captioner):
         return DecodingState(images | {"features": memory.features, "mask": memory.mask}, {"words": words})
 
     def step(self, tokens: Tensor, state: DecodingState) -> tuple[Tensor, DecodingState]:
-        """See `Captioner.step`; this one does decode the prefix again."""
+        """See `Captioner.step`; the prefix is decoded again."""
         words = torch.cat((state.rows["words"], tokens[:, None]), 1)
         images = state.images
         extra = {name.removeprefix(_EXTRA): value for name, value in images.items() if name.startswith(_EXTRA)}
@@ -211,10 +211,10 @@ class SelfCriticalLoss:
     vocabulary: Vocabulary
     rewards: CaptionRewards
     widths: Sequence[int] = ()
-    """To the least of these captions are padded for a second pass, of which a GPU has a graph for each; a graph draws
-    them then."""
+    """Lengths, each with its own CUDA graph: captions are padded to the least that is long enough for the second pass,
+    and drawn by a graph, too."""
     note: Callable[[str], None] = lambda _: None
-    """Told why captions are not drawn by a graph."""
+    """Called with the reason where captions are not drawn by a graph."""
     _replayed: Replayed | None = field(default=None, init=False)
 
     @property
@@ -223,69 +223,84 @@ class SelfCriticalLoss:
         return self.stage.self_critical
 
     def __call__(self, model: Captioner, batch: Batch, epoch: int = 0) -> Tensor:  # noqa: ARG002
-        """Draw captions, reward them, and weigh their log-probabilities."""
-        second = self.settings.gradient == "second-pass"
-        found = [] if second else [self._draw(model, model.encode(batch.visual), graph=True)]
-        drawn, *others = (*found, *self._explore(model, batch))
-        best = others[0] if others else None
-        told, best_told = at_hand(drawn), None if best is None else at_hand(best)
-        longest = least_width(int(told.lengths.max()), self.widths if second else ())
-        tokens, inputs, said = targets_of(drawn, self.vocabulary.bos, longest)
-        if second:
+        """Draw captions, compute their rewards, and weight their log-probabilities by the advantages."""
+        second_pass = self.settings.gradient == "second-pass"
+        if second_pass:
+            drawn, greedy_captions = self._search(model, batch)
+            assert drawn is not None
+        else:
+            drawn = self._draw(model, model.encode(batch.visual), graph=True)
+            _, greedy_captions = self._search(model, batch)
+        drawn_on_cpu = to_cpu(drawn)
+        greedy_on_cpu = None if greedy_captions is None else to_cpu(greedy_captions)
+        longest = least_width(int(drawn_on_cpu.lengths.max()), self.widths if second_pass else ())
+        tokens, inputs, mask = targets_of(drawn, self.vocabulary.bos, longest)
+        if second_pass:
             log_probs = model(batch.visual, inputs).float().log_softmax(-1).gather(-1, tokens[..., None])[..., 0]
         else:
             log_probs = drawn.log_probs.flatten(0, 1)[:, : tokens.shape[1]]
-        # Rewards are counted on the CPU, while a GPU still works on the pass that was begun above.
-        rewards = self.rewards(batch.image_ids, told)
-        advantages = (rewards - self._baseline(batch, rewards, best_told)).flatten().to(log_probs, non_blocking=True)
-        return self_critical_loss(log_probs, said, advantages, self.settings.average, self.settings.max_len)
+        # The CPU computes rewards while a GPU still works on the pass that was started above.
+        rewards = self.rewards(batch.image_ids, drawn_on_cpu)
+        advantages = (rewards - self._baseline(batch, rewards, greedy_on_cpu)).flatten()
+        advantages = advantages.to(log_probs, non_blocking=True)
+        return self_critical_loss(log_probs, mask, advantages, self.settings.average, self.settings.max_len)
 
     def weight(self, batch: Batch) -> float:
-        """Images; parts of a batch count alike, also where the loss is a mean over tokens."""
+        """The number of images, by which parts of a batch are averaged, also where the loss is a mean over tokens."""
         return float(len(batch.image_ids))
 
-    def _baseline(self, batch: Batch, rewards: Tensor, best: Hypotheses | None) -> Tensor:
-        if best is not None:
-            return self.rewards(batch.image_ids, best)
+    def _baseline(self, batch: Batch, rewards: Tensor, greedy_captions: Hypotheses | None) -> Tensor:
+        """The rewards that count as zero advantage: those of greedy captions, or means over an image's samples."""
+        if greedy_captions is not None:
+            return self.rewards(batch.image_ids, greedy_captions)
         return mean_of_all(rewards) if self.settings.baseline == "mean" else mean_of_others(rewards)
 
     def _draw(self, model: Captioner, memory: Memory, *, graph: bool = False) -> Hypotheses:
-        """The captions of each image, by the model as it is; beams are ranked by the plain sum."""
-        settings, words = self.settings, self._words(graph)
-        drawing = WholePrefixes(model) if settings.gradient == "prefixes" else model
+        """Draw the captions of each image in the model's present mode; beams are ranked by their summed log-probs."""
+        settings, limits = self.settings, self._search_limits(graph)
+        decoder = WholePrefixes(model) if settings.gradient == "prefixes" else model
         with joined_once():
             if settings.captions == "sampled":
-                return sample(drawing, memory, n=settings.samples, graph=graph, **words)
-            return beam_search(drawing, memory, beam_size=settings.samples, length_penalty=0.0, graph=graph, **words)
+                return sample(decoder, memory, n=settings.samples, graph=graph, **limits)
+            return beam_search(decoder, memory, beam_size=settings.samples, length_penalty=0.0, graph=graph, **limits)
 
-    def _words(self, graph: bool = False) -> dict[str, Any]:
-        """What every search takes: the words that captions begin and end with, and how many there may be."""
-        words = {"max_len": self.settings.max_len, "bos": self.vocabulary.bos, "eos": self.vocabulary.eos}
-        return words | {"to_the_end": bool(self.widths) and not graph}
+    def _search_limits(self, graph: bool = False) -> dict[str, Any]:
+        """The arguments of every search: begin and end tokens, and the longest caption."""
+        return {
+            "max_len": self.settings.max_len,
+            "bos": self.vocabulary.bos,
+            "eos": self.vocabulary.eos,
+            "to_the_end": bool(self.widths) and not graph,
+        }
 
     @without_gradients()
-    def _explore(self, model: Captioner, batch: Batch) -> tuple[Hypotheses, ...]:
-        """What is found without gradients: drawn captions for a second pass, and greedy ones as a baseline."""
+    def _search(self, model: Captioner, batch: Batch) -> tuple[Hypotheses | None, Hypotheses | None]:
+        """Captions that need no gradient: those drawn for a second pass, and greedy ones for the baseline."""
         if self.widths and self._replayed is None:
-            self._replayed = Replayed(partial(self._found, model), self.note)
+            self._replayed = Replayed(partial(self._run_searches, model), self.note)
         was_training = model.training
-        try:  # where memory runs out, the batch is begun again, with the dropout that it had
-            return (self._replayed or partial(self._found, model))(batch.visual)
-        finally:
+        try:
+            captions = list((self._replayed or partial(self._run_searches, model))(batch.visual))
+        finally:  # a batch that runs out of memory is tried again, with the dropout that it had
             model.train(was_training)
+        drawn = captions.pop(0) if self.settings.gradient == "second-pass" else None
+        greedy_captions = captions.pop(0) if self.settings.baseline == "greedy" else None
+        return drawn, greedy_captions
 
-    def _found(self, model: Captioner, visual: Visual) -> tuple[Hypotheses, ...]:
-        settings, found, memory = self.settings, [], None
+    def _run_searches(self, model: Captioner, visual: Visual) -> tuple[Hypotheses, ...]:
+        """The searches of `_search`, in a form that a CUDA graph can replay: only the captions that settings need."""
+        settings = self.settings
+        captions, memory = [], None
         if settings.gradient == "second-pass":
             model.train(settings.sampling_dropout)
             memory = model.encode(visual)
-            found.append(self._draw(model, memory))
+            captions.append(self._draw(model, memory))
         if settings.baseline == "greedy":
             if memory is None or settings.sampling_dropout:
                 model.eval()
                 memory = model.encode(visual)
-            found.append(greedy(model, memory, **self._words()))
-        return tuple(found)
+            captions.append(greedy(model, memory, **self._search_limits()))
+        return tuple(captions)
 
 
 def require_states(model: Captioner, stage: Stage) -> RecurrentCaptioner:
@@ -322,14 +337,14 @@ class ReinforceLoss(nn.Module):
     def forward(self, model: Captioner, batch: Batch, epoch: int = 0) -> Tensor:  # noqa: ARG002
         assert isinstance(model, RecurrentCaptioner)
         drawn = self._explore(model, batch)
-        told = at_hand(drawn)
-        tokens, inputs, said = targets_of(drawn, self._vocabulary.bos, int(told.lengths.max()))
+        drawn_on_cpu = to_cpu(drawn)
+        tokens, inputs, mask = targets_of(drawn, self._vocabulary.bos, int(drawn_on_cpu.lengths.max()))
         logits, states = model.decode_with_states(model.encode(batch.visual), inputs)
         log_probs = logits.float().log_softmax(-1).gather(-1, tokens[..., None])[..., 0]
         expected = self.baseline(states.detach())[..., 0].float()
-        rewards = self._rewards(batch.image_ids, told).to(expected, non_blocking=True)
-        policy = -((rewards - expected.detach()) * log_probs * said).sum(1)
-        error = ((rewards - expected).square() * said).sum(1) / said.sum(1)
+        rewards = self._rewards(batch.image_ids, drawn_on_cpu).to(expected, non_blocking=True)
+        policy = -((rewards - expected.detach()) * log_probs * mask).sum(1)
+        error = ((rewards - expected).square() * mask).sum(1) / mask.sum(1)
         loss: Tensor = (policy + error).mean()
         return loss
 

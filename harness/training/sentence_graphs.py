@@ -105,20 +105,20 @@ def open_sentences(
     if not check_sentences(dataset, file, preset):
         return None
     samples = [sample for name in TRAINING_SPLITS for sample in splits[name]]
-    found = parse_scene_sentences(samples) if file is None else read_sentence_graphs(file)
-    return replace(found, by_image={sample.image_id: found.of(sample) for sample in samples})
+    sentences = parse_scene_sentences(samples) if file is None else read_sentence_graphs(file)
+    return replace(sentences, by_image={sample.image_id: sentences.of(sample) for sample in samples})
 
 
 def numbered_graphs(
     samples: Sequence[Sample], graphs: SentenceGraphs, vocabulary: Vocabulary
 ) -> list[list[NumberedGraph]]:
     """Of each sample, the graph of each of its captions, in numbers of the vocabulary."""
-    found = []
+    numbered = []
     for sample in samples:
-        told = graphs.of(sample)
-        numbers = {graph: number_graph(graph, vocabulary) for graph in set(told)}
-        found.append([numbers[graph] for graph in told])
-    return found
+        caption_graphs = graphs.of(sample)
+        numbers = {graph: number_graph(graph, vocabulary) for graph in set(caption_graphs)}
+        numbered.append([numbers[graph] for graph in caption_graphs])
+    return numbered
 
 
 class SentenceGraphLoss(CrossEntropy):
@@ -147,7 +147,7 @@ def validate_sentences(
 ) -> float:
     """The geometric mean of the words' probabilities of captions that are told from their graphs; 0 if not finite.
 
-    It is exp(-loss); the loss, which `note` is told, is the mean cross-entropy of a word, without label smoothing.
+    It is exp(-loss); the loss, which is passed to `note`, is the mean cross-entropy of a word, without label smoothing.
     """
     batches = CaptionBatches(
         samples,

@@ -18,20 +18,20 @@ class RefusedPath(Exception):  # noqa: N818 - it names the path, not the failure
     """A file name in an annotation that is refused; the message names it and the reason."""
 
 
-def require_file(path: Path, what: str, hint: str | None = None) -> None:
+def require_file(path: Path, name: str, hint: str | None = None) -> None:
     """BenchError where `path`, named by `what`, is no regular file; it is not opened, so that no pipe is waited for."""
     try:
         check_regular(path)
     except OSError as error:
-        raise BenchError(f"{what} {shortened(str(path))} cannot be read: {reason(error)}", hint) from error
+        raise BenchError(f"{name} {shortened(str(path))} cannot be read: {reason(error)}", hint) from error
 
 
-def require_utf8(path: Path, what: str, hint: str) -> None:
+def require_utf8(path: Path, name: str, hint: str) -> None:
     """BenchError where a path is no text in UTF-8, as databases, JSON and reports hold it."""
     try:
         str(absolute(path)).encode()
     except UnicodeEncodeError as error:
-        raise BenchError(f"{what} {shortened(str(path))}: its name is not text in UTF-8", hint) from error
+        raise BenchError(f"{name} {shortened(str(path))}: its name is not text in UTF-8", hint) from error
 
 
 def expanded(path: str | Path) -> Path:
@@ -53,22 +53,22 @@ def absolute(path: Path) -> Path:
 def first_match(file: Path, pattern: str) -> str | None:
     """What the group of a pattern finds first in the lines of a file, as the system's are; None where nothing is."""
     try:
-        found = re.search(pattern, file.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
+        match = re.search(pattern, file.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
     except OSError:
         return None
-    return found[1].strip() if found else None
+    return match[1].strip() if match else None
 
 
-def disk_of(place: Path) -> tuple[Path, int]:
+def disk_of(path: Path) -> tuple[Path, int]:
     """What is there of a folder that may not be made yet, and the free bytes of its disk."""
-    there = next(folder for folder in (absolute(place), *absolute(place).parents) if folder.exists())
-    return there, shutil.disk_usage(there).free
+    existing = next(folder for folder in (absolute(path), *absolute(path).parents) if folder.exists())
+    return existing, shutil.disk_usage(existing).free
 
 
 def reason(error: Exception) -> str:
     """Why a file is refused, on one line, without the path, which the caller names."""
-    said = (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
-    return " ".join("".join(letter if letter.isprintable() else " " for letter in said).split())
+    text = (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
 
 
 def shortened(text: str, most: int = _SHOWN) -> str:

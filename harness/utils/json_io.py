@@ -24,7 +24,7 @@ def read_json(path: Path) -> Any:
 def read_json_or_lines(path: Path) -> Any:
     """As `read_json`; of several lines with a JSON value each, their list."""
     raw = read_file(path)
-    if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # whose lines cannot be told apart as bytes
+    if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # in which bytes do not show where lines end
         with suppress(UnicodeDecodeError):
             raw = raw.decode("utf-16").encode()
     return parse_json_or_lines(raw, path)
@@ -40,7 +40,7 @@ def parse_json_or_lines(raw: bytes, path: Path) -> Any:
         return parse_json(raw, path)
     except BenchError as parsing_failed:
         values: list[Any] = []
-        for number, line in enumerate(raw.split(b"\n"), 1):
+        for line_number, line in enumerate(raw.split(b"\n"), 1):
             if not line.strip():
                 continue
             try:
@@ -48,7 +48,7 @@ def parse_json_or_lines(raw: bytes, path: Path) -> Any:
             except ValueError as error:
                 if not values and path.suffix != ".jsonl":
                     raise parsing_failed from None
-                raise BenchError(f"{path}, line {number} is not valid JSON: {str(error)[:100]}") from error
+                raise BenchError(f"{path}, line {line_number} is not valid JSON: {str(error)[:100]}") from error
         if len(values) > 1:
             return values
         raise

@@ -19,16 +19,16 @@ def _left_by_groups(root: Path) -> Iterator[int]:
     except OSError:
         lines = []
     for line in lines:
-        number, controllers, place = line.split(":", 2)
+        hierarchy, controllers, group_path = line.split(":", 2)
         # Limit, use and what of it is given up on demand, of a control group of version 2 and 1.
-        if number == "0":
+        if hierarchy == "0":
             base, limit, used, spare = root / "sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"
         elif "memory" in controllers.split(","):
             base, spare = root / "sys/fs/cgroup/memory", "total_inactive_file"
             limit, used = "memory.limit_in_bytes", "memory.usage_in_bytes"
         else:
             continue
-        group = base / place.lstrip("/")
+        group = base / group_path.lstrip("/")
         for folder in (group, *group.parents):
             most, now = (first_number(folder / name, r"^(\d+)$") for name in (limit, used))
             if most is not None and now is not None:

@@ -94,21 +94,21 @@ def load_plugin(name: str) -> None:
 
 def _load_error(name: str, module: str, error: BaseException) -> BenchError:
     """Why a plug-in could not be loaded: it is not there, it lacks a module of others, or its code failed."""
-    place = place_in_plugin(error)
-    at = "" if place is None else f" at {place}"
+    location = place_in_plugin(error)
+    suffix = "" if location is None else f" at {location}"
     if isinstance(error, SyntaxError):
-        at = f" at {Path(error.filename or name).name}, line {error.lineno}"
+        suffix = f" at {Path(error.filename or name).name}, line {error.lineno}"
     lacks = error.name if isinstance(error, ModuleNotFoundError) else None
     if lacks is not None and not f"{module}.".startswith(f"{lacks}."):
         return BenchError(
-            f"--plugin {name}: it imports {lacks}, which is not installed here{at}",
+            f"--plugin {name}: it imports {lacks}, which is not installed here{suffix}",
             f"install {lacks} beside captionbench, or put its folder on PYTHONPATH",
         )
-    if isinstance(error, ModuleNotFoundError | FileNotFoundError) and place is None:
+    if isinstance(error, ModuleNotFoundError | FileNotFoundError) and location is None:
         return BenchError(f"--plugin {name}: {type(error).__name__}: {error}", _HINT)
     hint = getattr(error, "hint", None) or "put the plug-in's code right; `bench new-model` writes one that works"
-    said = error.msg if isinstance(error, SyntaxError) else str(error)
-    return BenchError(f"--plugin {name}: {type(error).__name__}{at}: {said}", hint)
+    message = error.msg if isinstance(error, SyntaxError) else str(error)
+    return BenchError(f"--plugin {name}: {type(error).__name__}{suffix}: {message}", hint)
 
 
 def place_in_plugin(error: BaseException) -> str | None:

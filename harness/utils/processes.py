@@ -25,9 +25,9 @@ _PR_SET_PDEATHSIG = 1
 GRACE_S = 10.0
 
 
-def make_worker(place: str, *args: Any) -> BaseProcess:
+def make_worker(target: str, *args: Any) -> BaseProcess:
     """A process, not yet started, that imports and calls `place`, "module:function", once it ends with this one."""
-    return multiprocessing.get_context("spawn").Process(target=_run, args=(place, os.getpid(), *args))
+    return multiprocessing.get_context("spawn").Process(target=_run, args=(target, os.getpid(), *args))
 
 
 @contextmanager
@@ -100,13 +100,13 @@ def end_workers(workers: Sequence[BaseProcess]) -> None:
             worker.join()
 
 
-def _run(place: str, parent: int, *args: Any) -> None:
+def _run(target: str, parent: int, *args: Any) -> None:
     """In the new process: end with the parent, leave Ctrl-C to it, and only then import."""
     die_with(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
     _follow_parent()
-    module, _, function = place.partition(":")
+    module, _, function = target.partition(":")
     work = getattr(importlib.import_module(module), function)
     end_on_sigterm()
     ended = False

@@ -35,10 +35,10 @@ class Line(NamedTuple):
 
 
 class Panel(Protocol):
-    """What `Reporter.show` keeps above the bars of a terminal."""
+    """A panel that `Reporter.show` keeps above the bars of a terminal."""
 
     def refresh(self) -> None:
-        """Read anew what is shown; StoreError where it cannot be read now."""
+        """Read the panel's content again; StoreError where it cannot be read now."""
 
     def render(self, width: int, height: int) -> RenderableType:
         """The panel, in at most so many columns and lines."""
@@ -67,7 +67,7 @@ class Task:
         self._show(self)
 
     def seconds_left(self) -> float | None:
-        """At the rate so far; None before a second unit is done, and at the end."""
+        """An estimate from the rate so far; None before the second unit is done, and at the end."""
         moved = self.done - self._first_done
         if not moved or self.done >= self.total:
             return None
@@ -95,7 +95,7 @@ class Reporter:
         self.close()
 
     def close(self) -> None:
-        """Remove the display, after the last lines of other processes; again changes nothing."""
+        """Remove the display after printing the last lines of other processes; a second call does nothing."""
         self._over.set()
         if self._reading is not None:
             self._reading.join()
@@ -108,13 +108,13 @@ class Reporter:
         self.console.print(escape(printable(without_passwords(text))), style=style, soft_wrap=True)
 
     def log(self, text: str, style: str = "") -> None:
-        """Print a line about what a display shows anyway: only where there is none."""
+        """Print a line only where there is no display, which shows the same."""
         if self.display is None:
             self.note(text, style)
 
     @contextmanager
     def step(self, title: str) -> Iterator[None]:
-        """Say what is done within the block, whose length is not known; elsewhere than on a terminal if it takes long.
+        """Show what the block does; without a terminal, a line is printed if it takes long.
 
         Example:
             with reporter.step("Loading torch"):
@@ -149,16 +149,16 @@ class Reporter:
         else:
             yield Task(title, total, done, self._plain_lines())
 
-    def watch(self, **standing: Any) -> None:
-        """Take in how far a run is (`harness.benchmark.run_reporter.RunReporter` stores it); others need no such thing.
+    def watch(self, **position: Any) -> None:
+        """Record how far a run is. Does nothing here; `harness.benchmark.run_reporter.RunReporter` stores it.
 
         Args:
-            standing: any of `stage`, `epoch` from 1 of `epochs`, `loss`, `images_per_second`, and `validated`, the
+            position: any of `stage`, `epoch` from 1 of `epochs`, `loss`, `images_per_second`, and `validated`, the
                 latest validation CIDEr-D as a fraction.
         """
 
     def show(self, panel: Panel) -> None:
-        """Show a panel from now on, read anew every second; without a terminal, the lines of other processes alone."""
+        """Show a panel, updated every second; without a terminal, only print the lines of other processes."""
         self._panel = panel
         panel.refresh()
         if self.display:
@@ -172,7 +172,7 @@ class Reporter:
 
     def _read_panel(self) -> None:
         assert self._panel is not None
-        with suppress(StoreError):  # a database that is busy or gone is the runs' business
+        with suppress(StoreError):  # the runs report a database that is busy or gone
             self._panel.refresh()
             for line in self._panel.new_lines():
                 show = self.log if line.log else self.note
@@ -213,7 +213,7 @@ class _Display(Progress):
         )
 
     def updating(self, bar: Any) -> Callable[[Task], None]:
-        """What shows the state of a task in its bar."""
+        """A function that shows the state of a task in its bar."""
 
         def show(task: Task) -> None:
             self.update(bar, completed=task.done, detail=escape(printable(task.detail)))
@@ -238,9 +238,9 @@ def silent() -> Reporter:
 
 def describe_seconds(seconds: float) -> str:
     """A readable duration: 8 s, 3 min 20 s, 2 h 5 min."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
+    rounded = round(seconds)
+    if rounded < 60:
+        return f"{rounded} s"
+    if rounded < 3600:
+        return f"{rounded // 60} min {rounded % 60} s"
+    return f"{rounded // 3600} h {rounded % 3600 // 60} min"

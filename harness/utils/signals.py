@@ -43,18 +43,18 @@ class HeldSignals:
 
     def __enter__(self) -> Self:
         in_main = threading.current_thread() is threading.main_thread()
-        for number in _HELD if in_main else ():
-            handler = signal.getsignal(number)
+        for signum in _HELD if in_main else ():
+            handler = signal.getsignal(signum)
             if handler is not None and handler != signal.SIG_IGN:
-                self._handlers[number] = handler
-                signal.signal(number, self._hold)
+                self._handlers[signum] = handler
+                signal.signal(signum, self._hold)
         return self
 
     def __exit__(self, *_: object) -> None:
-        for number, handler in self._handlers.items():
-            signal.signal(number, handler)
-        for number in self._held:
-            signal.raise_signal(number)
+        for signum, handler in self._handlers.items():
+            signal.signal(signum, handler)
+        for signum in self._held:
+            signal.raise_signal(signum)
 
     @property
     def pending(self) -> bool:
@@ -64,17 +64,17 @@ class HeldSignals:
     def deliver(self) -> None:
         """Answer the signals that wait; where that raises nothing, others are held back again."""
         held, self._held = self._held, []
-        for number in held:
-            self._answer(number)
+        for signum in held:
+            self._answer(signum)
 
-    def _hold(self, number: int, _frame: FrameType | None) -> None:
+    def _hold(self, signum: int, _frame: FrameType | None) -> None:
         if self._held and not self._patient:
             self._held.clear()
-            self._answer(number)
+            self._answer(signum)
         else:
-            self._held.append(number)
+            self._held.append(signum)
 
-    def _answer(self, number: int) -> None:
-        signal.signal(number, self._handlers[number])
-        signal.raise_signal(number)
-        signal.signal(number, self._hold)
+    def _answer(self, signum: int) -> None:
+        signal.signal(signum, self._handlers[signum])
+        signal.raise_signal(signum)
+        signal.signal(signum, self._hold)

@@ -18,7 +18,7 @@ class Loader(_SAFE):  # type: ignore[misc]
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         written = [key for key, _ in node.value if key.value != "<<"]  # a key that << brings in may be here too
-        found: dict[Any, Any] = super().construct_mapping(node, deep)
+        mapping: dict[Any, Any] = super().construct_mapping(node, deep)
         lines: dict[Any, int] = {}
         for key_node in written:
             key, line = self.construct_object(key_node, deep=True), key_node.start_mark.line + 1
@@ -26,7 +26,7 @@ class Loader(_SAFE):  # type: ignore[misc]
                 problem = f"line {line} has the key {key!r} again, as line {lines[key]}"
                 raise yaml.constructor.ConstructorError(problem=problem)
             lines[key] = line
-        return found
+        return mapping
 
 
 def parse_yaml_value(setting: str, text: str) -> Any:
@@ -61,8 +61,8 @@ def load_bounded(text: str, longest: int | None = None) -> Any:
             return yaml.load(text, Loader=Loader)
     # PyYAML's constructors raise the others, on values that do not suit their tag, as 2001-99-99 or !!int "".
     except (yaml.YAMLError, AttributeError, LookupError, OverflowError, TypeError, ValueError) as error:
-        said = " ".join((getattr(error, "problem", None) or str(error)).split())
-        raise ValueError(f"it is not a YAML value: {shortened(said)}") from error
+        reason = " ".join((getattr(error, "problem", None) or str(error)).split())
+        raise ValueError(f"it is not a YAML value: {shortened(reason)}") from error
     raise ValueError(refused)
 
 

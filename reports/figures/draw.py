@@ -202,12 +202,12 @@ def _draw_trade_off(
     axes.set_ylim(axes.get_ylim())
     _lay_out(figure)
     order = [*front, *(index for index in range(len(rows)) if index not in front)]
-    few = len(rows) <= _FEW
+    has_few_rows = len(rows) <= _FEW
     labels = []
     for index in order:
         look = looks[rows[index].model]
         colour = INK if look == Mark() else look.colour
-        is_far = few or index in front or look != Mark()
+        is_far = has_few_rows or index in front or look != Mark()
         labels.append(Label(names[rows[index].keys], spots[index], colour, is_far))
     renderer = figure.canvas.get_renderer()  # type: ignore[attr-defined] # which Agg's canvas has
     without = place_labels(axes, renderer, labels, lines=[corners], size=SMALL)
@@ -241,8 +241,8 @@ def _draw_curves(
         return
     figure, axes = _figure(width, 0.85 * width)
     grey = 0
-    for place, (row, values) in enumerate(reversed(curves)):
-        epochs, means = list(values), [fmean(each) for each in values.values()]
+    for position, (row, values) in enumerate(reversed(curves)):
+        epochs, means = list(values), [fmean(scores) for scores in values.values()]
         look = looks[row.model]
         if look == Mark():
             grey += 1
@@ -250,8 +250,8 @@ def _draw_curves(
             continue
         axes.fill_between(
             epochs,
-            [min(each) for each in values.values()],
-            [max(each) for each in values.values()],
+            [min(scores) for scores in values.values()],
+            [max(scores) for scores in values.values()],
             color=look.colour,
             alpha=0.12,
             linewidth=0,
@@ -262,7 +262,7 @@ def _draw_curves(
             color=look.colour,
             marker=look.shape,
             markersize=3,
-            markevery=(place % every, every),
+            markevery=(position % every, every),
             label=names[row.keys],
         )
     axes.set_xlabel("epoch")
@@ -295,9 +295,9 @@ def _draw_pairs(figures: Figures, group: Group, names: Mapping[tuple[str, ...], 
     signs = {"better": "+", "worse": "−", "same": "="}
     figure, axes = _figure(width, width + 0.25)
     letters = min(SMALL, 72 * 0.6 * width / len(rows) * 0.9)
-    for line, one in enumerate(rows):
-        for column, other in enumerate(rows):
-            comparison = compared.between(one, other)
+    for line, first in enumerate(rows):
+        for column, column_row in enumerate(rows):
+            comparison = compared.between(first, column_row)
             verdict = comparison[1] if comparison else ""
             colour = colours.get(verdict, "#f2f2f2")
             axes.add_patch(
@@ -316,7 +316,11 @@ def _draw_pairs(figures: Figures, group: Group, names: Mapping[tuple[str, ...], 
     axes.tick_params(length=0, pad=2)
     for spine in axes.spines.values():
         spine.set_visible(False)
-    present = {found[1] for pair in compared.pairs if (found := compared.between(pair.first, pair.second))}
+    present = {
+        comparison_of_pair[1]
+        for pair in compared.pairs
+        if (comparison_of_pair := compared.between(pair.first, pair.second))
+    }
     words = {"better": "row is better", "worse": "row is worse", "same": "the same", "unknown": "not significant"}
     present |= {"worse"} if "better" in present else set()
     handles = [

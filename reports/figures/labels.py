@@ -44,11 +44,11 @@ def place_labels(
     scale = axes.figure.dpi / 72
     pixels = [tuple(axes.transData.transform(label.spot)) for label in labels]
     frame = axes.get_window_extent(renderer)
-    taken: list[Box] = [_around(spot, _POINT * scale) for spot in pixels]
+    occupied: list[Box] = [_around(spot, _POINT * scale) for spot in pixels]
     for line in lines:
-        ends = [tuple(axes.transData.transform(spot)) for spot in line]
-        for one, other in pairwise(ends):
-            taken += _along(one, other, scale)
+        points = [tuple(axes.transData.transform(spot)) for spot in line]
+        for start, end in pairwise(points):
+            occupied += _along(start, end, scale)
     without = []
     for label, (x, y) in zip(labels, pixels, strict=True):
         text = axes.annotate(label.name, label.spot, (0, 0), textcoords="offset points", size=size, color=label.colour)
@@ -60,14 +60,14 @@ def place_labels(
             low = y + (up * away * scale if up > 0 else up * away * scale - height if up else -height / 2)
             box = (left, low, left + width, low + height)
             is_inside = box[0] >= frame.x0 and box[2] <= frame.x1 and box[1] >= frame.y0 and box[3] <= frame.y1
-            if is_inside and not any(_overlap(box, other) for other in taken):
-                taken.append(box)
+            if is_inside and not any(_overlap(box, end) for end in occupied):
+                occupied.append(box)
                 text.set_position(((left - x) / scale, (low - y) / scale))
                 if away > _AWAY[1]:
                     near = (min(max(x, box[0]), box[2]), min(max(y, box[1]), box[3]))
                     line_of = axes.transData.inverted().transform([(x, y), near])
                     axes.plot(*zip(*line_of, strict=True), color="#999999", linewidth=0.4, zorder=1)
-                    taken += _along((x, y), near, scale)
+                    occupied += _along((x, y), near, scale)
                 break
         else:
             text.remove()
@@ -75,11 +75,11 @@ def place_labels(
     return without
 
 
-def _along(one: Spot, other: Spot, scale: float) -> list[Box]:
+def _along(first: Spot, second: Spot, scale: float) -> list[Box]:
     """Small boxes along a line, which no name may cover."""
-    steps = max(1, int(hypot(other[0] - one[0], other[1] - one[1]) / (2 * scale)))
-    ends = zip(one, other, strict=True)
-    xs, ys = ([start + (end - start) * step / steps for step in range(steps + 1)] for start, end in ends)
+    steps = max(1, int(hypot(second[0] - first[0], second[1] - first[1]) / (2 * scale)))
+    coordinates = zip(first, second, strict=True)
+    xs, ys = ([start + (end - start) * step / steps for step in range(steps + 1)] for start, end in coordinates)
     return [_around(spot, 0.5 * scale) for spot in zip(xs, ys, strict=True)]
 
 
@@ -88,5 +88,5 @@ def _around(spot: Spot, radius: float) -> Box:
     return x - radius, y - radius, x + radius, y + radius
 
 
-def _overlap(one: Box, other: Box) -> bool:
-    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+def _overlap(first: Box, second: Box) -> bool:
+    return first[0] < second[2] and second[0] < first[2] and first[1] < second[3] and second[1] < first[3]

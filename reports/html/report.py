@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -133,40 +133,86 @@ def _locked(folder: Path, *, wait: bool = True) -> Iterator[None]:
         os.close(descriptor)
 
 
+class _PageWriter:
+    """Renders templates into a report's folder.
+
+    Args:
+        pages: the files that the report will have, which its menu links to.
+    """
+
+    def __init__(self, folder: Path, pages: Collection[str]) -> None:
+        self.folder = folder
+        self._environment = template_environment([(file, name) for file, name in _PAGES.items() if file in pages])
+
+    def render(self, file: str, template: str, page: str | None = None, **content: Any) -> str:
+        """The text of a file; `page` is the menu's entry that it belongs to, if not its own."""
+        known = {"page": page or file, "root": "../" * file.count("/"), "inline_style": False}
+        return self._environment.get_template(template).render(known | content)
+
+    def write(self, file: str, template: str, page: str | None = None, **content: Any) -> None:
+        """Render a file and write it."""
+        self.write_text(file, self.render(file, template, page, **content))
+
+    def write_text(self, file: str, text: str) -> None:
+        """Write a file as it is."""
+        (self.folder / file).write_text(text, encoding="utf-8")
+
+
 def _write_pages(store: Store, contents: Contents, folder: Path, pictures: PictureSource) -> None:
-    colour, labels = colours(contents.runs.values()), row_labels(contents)
+    """Write all pages of a report, and the data that their scripts read."""
+    colour = colours(contents.runs.values())
+    labels = row_labels(contents)
     maps = stored_maps(store, contents.groups, labels)
-    mapped = {place: captions.keys() for place, (captions, _) in maps.items()}
+    mapped = {key: captions.keys() for key, (captions, _) in maps.items()}
     galleries = gallery_pages(store, contents, labels, mapped, folder, pictures)
     attention = attention_pages(maps, galleries)
-    domains = domain_sections(contents, {place: page.domains for place, page in galleries.items()})
-    examples = {place: examples_by_run(page) for place, page in galleries.items()}
+    examples = {key: examples_by_run(page) for key, page in galleries.items()}
     models = model_pages(contents, examples)
-    files = {place: page.file for place, page in galleries.items() if page.data}
-    facts = fact_sections(store, contents, files)
-    shown_galleries = [page for page in galleries.values() if page.data]
+    facts = fact_sections(store, contents, {key: page.file for key, page in galleries.items() if page.data})
+    filled_galleries = [page for page in galleries.values() if page.data]
     sections = {
-        "nocaps.html": domains,
+        "nocaps.html": domain_sections(contents, {key: page.domains for key, page in galleries.items()}),
         "costs.html": cost_sections(contents),
         "trade-offs.html": trade_off_sections(contents, colour),
         "curves.html": curve_sections(contents, colour),
     }
-    filled = {file for file, of_page in sections.items() if of_page}
-    filled |= {"index.html", "models.html", "method.html"}
-    filled |= {"facts.html"} if facts else set()
-    filled |= {"gallery.html"} if shown_galleries else set()
-    environment = template_environment([(file, name) for file, name in _PAGES.items() if file in filled])
+    pages = {"index.html", "models.html", "method.html"}
+    pages |= {file for file, page_sections in sections.items() if page_sections}
+    if facts:
+        pages.add("facts.html")
+    if filled_galleries:
+        pages.add("gallery.html")
+    writer = _PageWriter(folder, pages)
 
-    def render(file: str, template: str, page: str | None = None, **content: Any) -> str:
-        known = {"page": page or file, "root": "../" * file.count("/"), "inline_style": False}
-        return environment.get_template(template).render(known | content)
+    _write_leaderboards(writer, contents)
+    if facts:
+        writer.write("facts.html", "facts.html.j2", sections=facts)
+    for file, page_sections in sections.items():
+        if page_sections:
+            writer.write(file, "sections.html.j2", sections=page_sections)
+    for gallery in filled_galleries:
+        content = {"gallery": gallery, "galleries": filled_galleries, "cut": LONG_CAPTION}
+        writer.write(gallery.file, "gallery.html.j2", "gallery.html", **content, pieces=pieces, stems=stems)
+        for file, text in gallery.data.items():
+            writer.write_text(file, text)
+    for page in attention:
+        writer.write(page.file, "attention.html.j2", "gallery.html", attention=page, others=attention)
+        writer.write_text("attention.js", asset("attention.js"))
+        for file, text in page.scripts.items():
+            writer.write_text(file, text)
+    writer.write("models.html", "models.html.j2", models=models)
+    for model in models:
+        writer.write(model.file, "model.html.j2", "models.html", model=model, has_costs="costs.html" in pages)
+    absent = [reason for file, reason in _ABSENT.items() if file not in pages]
+    writer.write("method.html", "method.html.j2", method=method(contents), absent=absent)
+    _write_runs(writer, contents, colour, examples)
 
-    def write(file: str, template: str, page: str | None = None, **content: Any) -> None:
-        (folder / file).write_text(render(file, template, page, **content), encoding="utf-8")
 
-    shown = boards(contents)
+def _write_leaderboards(writer: _PageWriter, contents: Contents) -> None:
+    """Write a page for each leaderboard; the first is the report's index."""
+    all_boards = boards(contents)
     common: dict[str, Any] = {
-        "boards": shown,
+        "boards": all_boards,
         "menus": menus(contents.conditions),
         "pairs_meaning": PAIRS_MEANING,
         "unranked": no_ranks(contents.groups),
@@ -177,40 +223,35 @@ def _write_pages(store: Store, contents: Contents, folder: Path, pictures: Pictu
         "failures": contents.failures,
         "skipped": [(dataset.name, dataset.skipped) for dataset in contents.datasets if dataset.skipped],
     }
-    for number, board in enumerate(shown):
-        below = unfinished if number == 0 else {"failures": (), "skipped": ()}
-        of_board = {"board": board, "facets": facets(board), "scale": scale(board)}
-        write(board.file, "leaderboard.html.j2", "index.html", **common, **below, **of_board, inline_style=number == 0)
-    if not shown:
-        write("index.html", "leaderboard.html.j2", **common, **unfinished, board=None, inline_style=True)
-    if facts:
-        write("facts.html", "facts.html.j2", sections=facts)
-    for file, of_page in sections.items():
-        if of_page:
-            write(file, "sections.html.j2", sections=of_page)
-    for gallery in shown_galleries:
-        content = {"gallery": gallery, "galleries": shown_galleries, "cut": LONG_CAPTION}
-        write(gallery.file, "gallery.html.j2", "gallery.html", **content, pieces=pieces, stems=stems)
-        for file, text in gallery.data.items():
-            (folder / file).write_text(text, encoding="utf-8")
-    for page in attention:
-        write(page.file, "attention.html.j2", "gallery.html", attention=page, others=attention)
-        (folder / "attention.js").write_text(asset("attention.js"), encoding="utf-8")
-        for file, text in page.scripts.items():
-            (folder / file).write_text(text, encoding="utf-8")
-    write("models.html", "models.html.j2", models=models)
-    for model in models:
-        write(model.file, "model.html.j2", "models.html", model=model, has_costs="costs.html" in filled)
-    absent = [reason for file, reason in _ABSENT.items() if file not in filled]
-    write("method.html", "method.html.j2", method=method(contents), absent=absent)
+    if not all_boards:
+        writer.write("index.html", "leaderboard.html.j2", **common, **unfinished, board=None, inline_style=True)
+    for index, board in enumerate(all_boards):
+        content = {
+            **common,
+            **(unfinished if index == 0 else {"failures": (), "skipped": ()}),
+            "board": board,
+            "facets": facets(board),
+            "scale": scale(board),
+            "inline_style": index == 0,
+        }
+        writer.write(board.file, "leaderboard.html.j2", "index.html", **content)
+
+
+def _write_runs(
+    writer: _PageWriter,
+    contents: Contents,
+    colour: Mapping[str, int],
+    examples: Mapping[tuple[str, str], ExamplesByRun],
+) -> None:
+    """Write the pages of runs, packed into a script a model, and the page that shows one of them."""
     pages: dict[str, dict[str, str]] = {}
     for run in contents.runs.values():
         content = _run_content(run, colour, examples)
-        text = render(run_page(run.key), "run.html.j2", "models.html", **content)
+        text = writer.render(run_page(run.key), "run.html.j2", "models.html", **content)
         pages.setdefault(runs_file(run.model), {})[run.key] = text
     for file, by_key in pages.items():
-        (folder / file).write_text(f'captionbench.runs("{packed(by_key)}");\n', encoding="utf-8")
-    write("run.html", "run_shell.html.j2", files={file: list(by_key) for file, by_key in pages.items()})
+        writer.write_text(file, f'captionbench.runs("{packed(by_key)}");\n')
+    writer.write("run.html", "run_shell.html.j2", files={file: list(by_key) for file, by_key in pages.items()})
 
 
 def _run_content(

@@ -58,16 +58,16 @@ def boards(contents: Contents) -> list[Board]:
     """The leaderboards, those with most rows first."""
     joint = no_ranks(contents.groups)
     varying = menus(contents.conditions)
-    found = []
-    for number, (group, conditions) in enumerate(zip(contents.groups, contents.conditions, strict=True), start=1):
+    all_boards = []
+    for index, (group, conditions) in enumerate(zip(contents.groups, contents.conditions, strict=True), start=1):
         [table], absent = leaderboards([group], contents.runs, contents.facets)
         budgets = budget_table(group, contents.groups, contents.facets)
         further_tables = (budgets, more_metrics([group], contents.facets), people(group, contents.facets))
         best = best_row(group)
-        found.append(
+        all_boards.append(
             Board(
-                id=f"group-{number}",
-                file="index.html" if number == 1 else f"leaderboard-{number}.html",
+                id=f"group-{index}",
+                file="index.html" if index == 1 else f"leaderboard-{index}.html",
                 title=conditions.title(varying),
                 conditions=conditions,
                 metric=group.metric,
@@ -86,7 +86,7 @@ def boards(contents: Contents) -> list[Board]:
                 signature=format_signature(group.signature, RANKING_METRIC, group.split) if group.rows else "",
             )
         )
-    return found
+    return all_boards
 
 
 def higher_elsewhere(group: Group, contents: Contents) -> str:
@@ -108,12 +108,20 @@ def higher_elsewhere(group: Group, contents: Contents) -> str:
 
 def separations(group: Group, groups: Iterable[Group]) -> tuple[Separation, ...]:
     """What separates a group from the other groups of its split `in_order`, with the values on both sides."""
-    rivals = [other for other in groups if (other.dataset, other.split) == (group.dataset, group.split)]
-    found = []
-    for name, own in _separating(group).items():
-        others = dict.fromkeys(other.fields_beside(group).get(name, "none") for other in rivals if other is not group)
-        found.append((name, own, tuple(value for value in others if value != own)))
-    return tuple(found)
+    rivals = [
+        group_of_split
+        for group_of_split in groups
+        if (group_of_split.dataset, group_of_split.split) == (group.dataset, group.split)
+    ]
+    separations = []
+    for name, own_value in _separating(group).items():
+        other_values = dict.fromkeys(
+            group_of_split.fields_beside(group).get(name, "none")
+            for group_of_split in rivals
+            if group_of_split is not group
+        )
+        separations.append((name, own_value, tuple(value for value in other_values if value != own_value)))
+    return tuple(separations)
 
 
 def _separating(group: Group) -> dict[str, str]:

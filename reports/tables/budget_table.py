@@ -19,7 +19,9 @@ _Key = tuple[str, object]
 def budget_table(group: Group, groups: Sequence[Group], facets: Mapping[str, Mapping[str, str]]) -> Titled | None:
     """The ranks of a group's models under every budget; None unless it is the one that was trained longest."""
     series = group.budget_series, group.split
-    budgets = [other for other in groups if other.rows and (other.budget_series, other.split) == series]
+    budgets = [
+        candidate for candidate in groups if candidate.rows and (candidate.budget_series, candidate.split) == series
+    ]
     budgets.sort(key=lambda budget: budget.budget)
     if len(budgets) < 2 or budgets[-1] is not group:
         return None
@@ -58,23 +60,23 @@ def _columns(
     rows = {_key(row): row for row in group.rows}
 
     def score(row: Row, _: Group) -> Cell:
-        here, which = rows.get(_key(row)), common[_key(row)]
-        if here is None:
+        row_here, which = rows.get(_key(row)), common[_key(row)]
+        if row_here is None:
             return Cell("")
         if _key(row) not in fewer:
-            return replace(score_cell(here.scores.get(group.metric)), spread="", note=_at_chance(here))
-        if not which or not here.by_seed.keys() >= set(which):
+            return replace(score_cell(row_here.scores.get(group.metric)), spread="", note=_at_chance(row_here))
+        if not which or not row_here.by_seed.keys() >= set(which):
             return noted(DASH, f"{row.model} has no seed under every budget, so that its scores do not compare")
-        mean = fmean(here.by_seed[seed] for seed in which)
-        note = _at_chance(here)
+        mean = fmean(row_here.by_seed[seed] for seed in which)
+        note = _at_chance(row_here)
         if not same_seeds:
             seeds_note = f"{row.model} has {_seeds(which)} under every budget: scores are of these alone"
             note = f"{seeds_note}; {note}" if note else seeds_note
         return Cell(percent(mean), mean, note=note)
 
     def rank(row: Row, _: Group) -> Cell:
-        here = rows.get(_key(row))
-        return Cell("") if here is None else rank_cell(here.ranks.get(group.metric))
+        row_here = rows.get(_key(row))
+        return Cell("") if row_here is None else rank_cell(row_here.ranks.get(group.metric))
 
     count = updates(group)
     return (
@@ -89,8 +91,8 @@ def _kept_differences(budgets: Sequence[Group]) -> list[str]:
     pairs = set.intersection(*map(set, verdicts))
     if not pairs:
         return []
-    kept = sum(all(of_budget[pair] == "better" for of_budget in verdicts) for pair in pairs)
-    return [f"{kept} of {len(pairs) // 2} differences are significant under every budget and never change sign."]
+    count = sum(all(of_budget[pair] == "better" for of_budget in verdicts) for pair in pairs)
+    return [f"{count} of {len(pairs) // 2} differences are significant under every budget and never change sign."]
 
 
 def _changed_differences(budgets: Sequence[Group]) -> list[str]:

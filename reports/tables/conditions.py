@@ -53,10 +53,10 @@ class Conditions:
 def menus(conditions: Sequence[Conditions]) -> dict[str, list[str]]:
     """By title the menus that choose a leaderboard, each with the words that occur; those of one word are left out."""
     words: dict[str, dict[str, None]] = {}
-    for one in conditions:
-        for title, word in one.words.items():
+    for condition in conditions:
+        for title, word in condition.words.items():
             words.setdefault(title, {})[word] = None
-    return {title: list(of) for title, of in words.items() if len(of) > 1}
+    return {title: list(values) for title, values in words.items() if len(values) > 1}
 
 
 def conditions_of(groups: Sequence[Group], titles: Mapping[str, str]) -> list[Conditions]:
@@ -88,8 +88,8 @@ def conditions_of(groups: Sequence[Group], titles: Mapping[str, str]) -> list[Co
         groups,
     )
     return [
-        Conditions(*words, others=other if twin else "")
-        for words, other, twin in zip(shared, others, twins, strict=True)
+        Conditions(*words, others=other_words if twin else "")
+        for words, other_words, twin in zip(shared, others, twins, strict=True)
     ]
 
 
@@ -108,9 +108,9 @@ def _distinct(
     numbers: dict[str, dict[Hashable, int]] = {}
     numbered = []
     for key, word in zip(keys, words, strict=True):
-        known = numbers.setdefault(word, {})
-        number = known.setdefault(key, len(known) + 1)
-        numbered.append(word if number == 1 else f"{word} ({number})")
+        numbers_of_word = numbers.setdefault(word, {})
+        index = numbers_of_word.setdefault(key, len(numbers_of_word) + 1)
+        numbered.append(word if index == 1 else f"{word} ({index})")
     return numbered
 
 
@@ -128,8 +128,8 @@ def _features(group: Group, *, detailed: bool) -> str:
         detail = without_digests(feat.removeprefix("pixels").strip("[]"))
     elif feat.startswith("regions["):
         words = "regions + grid" if feat.endswith("+grid") else "regions"
-        source, *rest = _parts(feat.removeprefix("regions["))
-        backbone = rest[-1].partition("[")[0] if rest else ""
+        source, *parts_after_source = _parts(feat.removeprefix("regions["))
+        backbone = parts_after_source[-1].partition("[")[0] if parts_after_source else ""
         detail = ", ".join(filter(None, (without_digests(source), without_digests(backbone))))
     else:
         words = "grid"
@@ -173,8 +173,8 @@ def _training(group: Group, *, named: bool) -> str:
 
 
 def _others(group: Group) -> dict[str, str]:
-    known = {*_TRAINING, *_DATA, "feat", "graph", "track"}
-    return {name: group.fields.get(name, "none") for name in group.separating if name not in known}
+    named_elsewhere = {*_TRAINING, *_DATA, "feat", "graph", "track"}
+    return {name: group.fields.get(name, "none") for name in group.separating if name not in named_elsewhere}
 
 
 def _others_in_words(group: Group) -> str:

@@ -36,14 +36,14 @@ class Contents:
     def read(cls, store: Store, metric: str = RANKING_METRIC, options: RankingOptions = RankingOptions()) -> Contents:
         """Everything in the store, with rows sorted and placed by `metric`."""
         with store.reading() as connection:
-            every = reading.read_runs(connection)
-        finished = [run for run in every if run.status == "finished"]
-        failures = [run for run in every if run.status != "finished"]
+            all_runs = reading.read_runs(connection)
+        finished = [run for run in all_runs if run.status == "finished"]
+        failures = [run for run in all_runs if run.status != "finished"]
         groups = leaderboard(store, metric, options, runs=finished)
         groups.sort(key=lambda group: (-len(group.rows), -group.budget))  # among equals, the store's order
         runs = {run.key: run for run in (*finished, *failures)}
-        known = reading.datasets(store)
-        return cls(tuple(groups), tuple(known), tuple(failures), tuple(finished), runs)
+        datasets = reading.datasets(store)
+        return cls(tuple(groups), tuple(datasets), tuple(failures), tuple(finished), runs)
 
     @cached_property
     def families(self) -> dict[str, str]:
@@ -68,8 +68,8 @@ class Contents:
         for group in self.groups:
             if group.fingerprint not in names:
                 counts[group.dataset] += 1
-                number = counts[group.dataset]
-                names[group.fingerprint] = group.dataset if number == 1 else f"{group.dataset} ({number})"
+                count = counts[group.dataset]
+                names[group.fingerprint] = group.dataset if count == 1 else f"{group.dataset} ({count})"
         return names
 
     @cached_property
@@ -88,8 +88,8 @@ class Contents:
     def conditions_of(self, group: Group) -> Conditions:
         """What one group is of, in words."""
         identity = (group.fingerprint, group.split, group.fields)
-        for conditions, other in zip(self.conditions, self.groups, strict=True):
-            if (other.fingerprint, other.split, other.fields) == identity:
+        for conditions, candidate in zip(self.conditions, self.groups, strict=True):
+            if (candidate.fingerprint, candidate.split, candidate.fields) == identity:
                 return conditions
         raise ValueError(f"{group.name} is of another store")
 
@@ -97,12 +97,18 @@ class Contents:
         """What tells a group from others of its split, besides what its title says."""
         rivals = [
             conditions.words
-            for conditions, other in zip(self.conditions, self.groups, strict=True)
-            if (other.dataset, other.split) == (group.dataset, group.split)
+            for conditions, rival_group in zip(self.conditions, self.groups, strict=True)
+            if (rival_group.dataset, rival_group.split) == (group.dataset, group.split)
         ]
-        own = self.conditions_of(group)
-        beyond_title = own.training.removeprefix(group.training_steps).removeprefix(" with rewards").removeprefix(", ")
-        words = {"Features": own.features, "Training": beyond_title, "Other conditions": own.others}
+        conditions_here = self.conditions_of(group)
+        beyond_title = (
+            conditions_here.training.removeprefix(group.training_steps).removeprefix(" with rewards").removeprefix(", ")
+        )
+        words = {
+            "Features": conditions_here.features,
+            "Training": beyond_title,
+            "Other conditions": conditions_here.others,
+        }
         return ", ".join(word for menu, word in words.items() if word and len({rival[menu] for rival in rivals}) > 1)
 
     def title(self, group: Group) -> str:

@@ -32,8 +32,10 @@ class ModelFacts:
 
 def card(run: Run) -> ModelFacts:
     """The card that was stored with the run; the family is part of the name where there is none."""
-    of = run.card
-    stated = {name: str(of.get(name) or "") for name in ("family", "paper", "year", "source", "summary", "visual")}
+    stored_card = run.card
+    stated = {
+        name: str(stored_card.get(name) or "") for name in ("family", "paper", "year", "source", "summary", "visual")
+    }
     stated["summary"] = stated["summary"] or run.config.get("what", "")
     stated["family"] = stated["family"] or run.model.partition("/")[0]
     return ModelFacts(**stated, pretraining=run.pretraining)
@@ -64,11 +66,11 @@ def deviations(config: Mapping[str, Any]) -> Deviations | None:
     if "shipped_preset" not in config:
         return None
     changed = []
-    for said in config["shipped_preset"]["deviations"]:
+    for deviation in config["shipped_preset"]["deviations"]:
         # Without the digits by which a binary fraction misses a decimal one.
-        setting, _, values = _LONG.sub(lambda number: f"{float(number[0]):.6g}", said).partition(": ")
+        setting, _, values = _LONG.sub(lambda match: f"{float(match[0]):.6g}", deviation).partition(": ")
         before, arrow, after = values.partition(" → ")
-        changed.append((setting, before, after) if arrow else (said, "", ""))
+        changed.append((setting, before, after) if arrow else (deviation, "", ""))
     return Deviations(config["preset"]["name"], tuple(changed))
 
 
@@ -100,24 +102,24 @@ def contamination(pretraining: StoredPretraining | None, dataset: str, split: st
     evaluated = _NOCAPS if split == _NOCAPS or _plain(dataset).startswith(_NOCAPS) else trained_on
     captions = _found(pretraining.captions_of, trained_on)
     images = None if dataset in _DRAWN else _found(pretraining.overlap, evaluated)
-    others = ", ".join(name for name in pretraining.captions_of if name != captions)
+    other_data = ", ".join(name for name in pretraining.captions_of if name != captions)
     if not pretraining.captions_of:
         label, symbol = "pretrained", "†"
         trained = f"Before this run the model was trained without captions, on {'; '.join(pretraining.data_sets)}."
     elif captions is None:
         label, symbol = "other captions seen", "†"
-        trained = f"Before this run the model was trained on captions of other data sets: {others}."
+        trained = f"Before this run the model was trained on captions of other data sets: {other_data}."
     else:
         label, symbol = f"{captions} captions seen", "‡"
-        beside = f", and of others: {others}" if others else ""
-        trained = f"Before this run the model was trained on captions of {dataset}, the run's own data set{beside}."
-    seen = "No overlap with the images of this split is documented."
+        suffix = f", and of others: {other_data}" if other_data else ""
+        trained = f"Before this run the model was trained on captions of {dataset}, the run's own data set{suffix}."
+    images_sentence = "No overlap with the images of this split is documented."
     if images:
         label, symbol = "images possibly seen", "§"
-        seen = f"It may have seen images of this split. {pretraining.overlap[images]}"
+        images_sentence = f"It may have seen images of this split. {pretraining.overlap[images]}"
     elif dataset in _DRAWN:
-        seen = f"The images of {dataset} are drawn by captionbench, so it has seen none of them."
-    return Badge(label, f"{trained} {seen}", symbol)
+        images_sentence = f"The images of {dataset} are drawn by captionbench, so it has seen none of them."
+    return Badge(label, f"{trained} {images_sentence}", symbol)
 
 
 def _found(names: Iterable[str], dataset: str) -> str | None:
@@ -132,20 +134,20 @@ def _plain(name: str) -> str:
 def learning_label(row: Row) -> Badge | None:
     """What a reader must know of how the row's training ended; None where nothing."""
     if row.still_gains and row.gain is not None:  # what a longer training gave says more than how this one ended
-        many = f"{row.gain.times:g} times the updates"
-        return Badge("still gains", f"{many} gave more than the margin; the table by budget says how much", "↗")
+        times = f"{row.gain.times:g} times the updates"
+        return Badge("still gains", f"{times} gave more than the margin; the table by budget says how much", "↗")
     if row.training_end == "at chance":
         return Badge("at chance", "no validation was above one point of CIDEr-D", "○")
     if row.gain is not None:
         return None
     if row.training_end == "rate near zero":
         return Badge("rate near zero", NEAR_ZERO, "↓")
-    found = mean_learning(row.learning.values())
-    if not row.still_learning or found.rise is None or found.error is None:
+    learning = mean_learning(row.learning.values())
+    if not row.still_learning or learning.rise is None or learning.error is None:
         return None
     seeds = f"on average of {len(row.learning)} seeds, " if len(row.learning) > 1 else ""
     sentence = (
-        f"{seeds}validation CIDEr-D rose by {percent(found.rise)} points over the last quarter of its validations "
-        f"(standard error {percent(found.error)})"
+        f"{seeds}validation CIDEr-D rose by {percent(learning.rise)} points over the last quarter of its validations "
+        f"(standard error {percent(learning.error)})"
     )
     return Badge("still learning", sentence, "↗")

@@ -26,7 +26,7 @@ class Axis:
 
     def scale(self, costs: Iterable[Quantity]) -> tuple[float, str]:
         largest = max((cost.value for cost in costs if cost.value is not None), default=0.0)
-        return next((each for each in self.units if largest >= each[0]), self.units[-1])
+        return next((unit for unit in self.units if largest >= unit[0]), self.units[-1])
 
 
 def _axis(cost: str, title: str, words: str, **units: float) -> Axis:
@@ -63,10 +63,10 @@ def bounded_cost(row: Row, name: str, runs: Mapping[str, Run]) -> Quantity:
         return cost or Quantity(None, "not measured for this run")
     if margin is not None and margin.value is not None:
         return replace(cost, low=cost.value - margin.value, high=cost.value + margin.value)
-    other = row.other_machines.get(name)
-    seeds = (other.seeds if other else ()) or row.seeds
+    other_machine = row.other_machines.get(name)
+    seeds = (other_machine.seeds if other_machine else ()) or row.seeds
     over_seeds = (runs[key].costs.get(name) for seed, key in zip(row.seeds, row.keys, strict=True) if seed in seeds)
-    values = [each.value for each in over_seeds if each is not None and each.value is not None]
+    values = [seed_cost.value for seed_cost in over_seeds if seed_cost is not None and seed_cost.value is not None]
     if cost.low is not None or min(values) == max(values):
         return cost
     return Quantity(cost.value, None, cost.unit, min(values), max(values))
@@ -74,12 +74,12 @@ def bounded_cost(row: Row, name: str, runs: Mapping[str, Run]) -> Quantity:
 
 def by_epoch(runs: Iterable[Run], value: Callable[[EpochRecord], float | None]) -> dict[int, list[float]]:
     """What the runs have of each epoch, counted over all stages, from 1."""
-    found: dict[int, list[float]] = {}
+    values_by_epoch: dict[int, list[float]] = {}
     for run in runs:
-        for number, epoch in enumerate(run.epochs, start=1):
-            if (seen := value(epoch)) is not None:
-                found.setdefault(number, []).append(seen)
-    return dict(sorted(found.items()))
+        for epoch_number, epoch in enumerate(run.epochs, start=1):
+            if (epoch_value := value(epoch)) is not None:
+                values_by_epoch.setdefault(epoch_number, []).append(epoch_value)
+    return dict(sorted(values_by_epoch.items()))
 
 
 def trade_off_front(spots: Sequence[tuple[float, float]]) -> list[int]:

@@ -50,17 +50,17 @@ def published_cell(row: Row, group: Group, runs: Mapping[str, Run], domains: Map
         gap = "" if run.kind != "captions" or mean is None else f" ({round(100 * mean - printed, 1) + 0.0:+.1f})"
         return f"{printed:.1f}{gap.replace('-', '−')}"
 
-    if (told := told_by_card(run.config)) is not None:
-        return Cell(beside(told), told / 100, reason=run.card.get("printed_in") or "the card of its captions")
+    if (stated := told_by_card(run.config)) is not None:
+        return Cell(beside(stated), stated / 100, reason=run.card.get("printed_in") or "the card of its captions")
     match = nearest(run.model, group.split, run.signature, run.config)
     if match is None:
         return noted(numbers.DASH, "No printed score is recorded here.")
     note, matches = published_note(match), []
     if domains and match.score.split == "nocaps-val":
         matches = [nearest(run.model, group.split, run.signature, run.config, name) for name in domains]
-        other = published.domain_footnote(domains)
-        note += f" {other}" if other else ""
-    texts = [numbers.percent(each.score.fraction) if each else numbers.DASH for each in matches]
+        footnote = published.domain_footnote(domains)
+        note += f" {footnote}" if footnote else ""
+    texts = [numbers.percent(domain_match.score.fraction) if domain_match else numbers.DASH for domain_match in matches]
     texts.append(beside(match.score.value))
     return Cell(" / ".join(texts), match.score.fraction, reason=source(match.score), note=note)
 
@@ -70,8 +70,8 @@ def published_beside(run: Run) -> list[str]:
 
     Of captions that another system wrote, that of their card where it has one.
     """
-    if (told := told_by_card(run.config)) is not None:
-        return [f"CIDEr-D {told:.1f}, {run.config['card'].get('printed_in') or 'as the card of the captions says'}"]
+    if (stated := told_by_card(run.config)) is not None:
+        return [f"CIDEr-D {stated:.1f}, {run.config['card'].get('printed_in') or 'as the card of the captions says'}"]
     matches = {split: nearest(run.model, split, run.signature, run.config) for split in run.scores.splits}
     return [
         f"{run.dataset} {split}: CIDEr-D {numbers.percent(match.score.fraction)}, {published_note(match)}"
@@ -82,15 +82,15 @@ def published_beside(run: Run) -> list[str]:
 
 def printed_table(model: str) -> tuple[tuple[str, ...], dict[str, list[PrintedRow]]]:
     """Every printed score of a model, by paper one line a printed row, and the metrics that are the columns."""
-    found = published.printed_rows(score for score in published.published_for(model) if score.unit == "percent")
-    metrics = tuple(name for name in metric_names() if any(name in row for row in found))
+    rows = published.printed_rows(score for score in published.published_for(model) if score.unit == "percent")
+    metrics = tuple(name for name in metric_names() if any(name in row for row in rows))
     by_paper: dict[str, list[PrintedRow]] = {}
-    for row in found:
+    for row in rows:
         first = next(iter(row.values()))
-        known = dict.fromkeys(text for score in row.values() for text in published.footnotes(score))
+        footnotes = dict.fromkeys(text for score in row.values() for text in published.footnotes(score))
         read = dict.fromkeys(score.note for score in row.values() if score.note)
         scores = tuple(f"{row[name].value:.1f}" if name in row else numbers.DASH for name in metrics)
-        printed = PrintedRow(first.table, _conditions(first), scores, (*read, *known))
+        printed = PrintedRow(first.table, _conditions(first), scores, (*read, *footnotes))
         title, year = PAPERS[first.paper]
         by_paper.setdefault(f"{title}, {year}", []).append(printed)
     return metrics, by_paper

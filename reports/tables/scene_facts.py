@@ -57,13 +57,13 @@ def what_is_wrong(group: Group, facets: Facets) -> Titled | None:
     if not any(row.facts for row in group.rows):
         return None
     table = table_of(group, fact_columns("F", kinds_of(group)), facets, lambda row: bool(row.facts), badged=False)
-    what, shares = "facts", "of stated facts that are true, and of the pictures' facts that are told"
+    unit, shares = "facts", "of stated facts that are true, and of the pictures' facts that are told"
     if any(WORDS in row.facts.get("overall", {}) for row in group.rows):
-        what, shares = (
+        unit, shares = (
             "words",
             "of a caption's words that a reference has, and of the references' words that captions use",
         )
-    return Titled(f"F of {what}", f"F: the harmonic mean of the shares {shares}.", table)
+    return Titled(f"F of {unit}", f"F: the harmonic mean of the shares {shares}.", table)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +93,12 @@ class FactSection:
 
 def fact_sections(store: Store, contents: Contents, galleries: Mapping[tuple[str, str], str]) -> list[FactSection]:
     """A section a group that has facts."""
-    tables = [found for group in contents.groups if (found := fact_table(store, group, contents.runs))]
+    tables = [
+        table_of_facts for group in contents.groups if (table_of_facts := fact_table(store, group, contents.runs))
+    ]
     sections: list[FactSection] = []
-    for number, found in enumerate(tables, start=1):
-        group, images = found.group, found.images
+    for index, table_of_facts in enumerate(tables, start=1):
+        group, images = table_of_facts.group, table_of_facts.images
         kinds, by = kinds_of(group), judged_by(group, contents.runs)
         meanings = WORD_MEANING if by else MEANING
         columns = {measure: fact_columns(measure, kinds) for measure in meanings}
@@ -107,9 +109,9 @@ def fact_sections(store: Store, contents: Contents, galleries: Mapping[tuple[str
         matrices[0] = replace(matrices[0], address=galleries.get((group.fingerprint, group.split), ""))
         if domains := domain_order(name for name in images if name != "overall"):
             table = table_of(group, fact_columns("precision", kinds, domains), {}, badged=False)
-            named = [f"{name.removesuffix('-domain')}, {images[name]}" for name in domains]
+            domain_names = [f"{name.removesuffix('-domain')}, {images[name]}" for name in domains]
             meaning = f"{meanings['precision']}, by the domain of the picture"
-            matrices.insert(1, Matrix("By domain", meaning, table, kinds, domains=named))
-        place = f"facts-{number}", contents.title(group), group.track, contents.details(group)
-        sections.append(FactSection(*place, matrices, found.leading, by))
+            matrices.insert(1, Matrix("By domain", meaning, table, kinds, domains=domain_names))
+        heading = f"facts-{index}", contents.title(group), group.track, contents.details(group)
+        sections.append(FactSection(*heading, matrices, table_of_facts.leading, by))
     return sections

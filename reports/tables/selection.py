@@ -54,12 +54,12 @@ def matching_tables(
     if split is not None and split not in splits:
         raise StoreError(f"--split {split}: no result is of this split", f"choose of {', '.join(splits)}")
     tables = []
-    for number, group in enumerate(contents.groups, start=1):
+    for index, group in enumerate(contents.groups, start=1):
         if split not in {None, group.split}:
             continue
-        chosen = group if models is None else keep_models(group, models)
-        if chosen.rows or chosen.references:
-            tables.append(NumberedTable(number, chosen))
+        kept = group if models is None else keep_models(group, models)
+        if kept.rows or kept.references:
+            tables.append(NumberedTable(index, kept))
     return sorted(tables, key=lambda table: (-len(table.group.rows), table.number))
 
 
@@ -70,14 +70,16 @@ def choose_tables(tables: Sequence[NumberedTable], table: str | None) -> list[Nu
         StoreError: it is no number of one of these tables.
     """
     if table == ALL_TABLES:
-        return sorted(tables, key=lambda each: each.number)
+        return sorted(tables, key=lambda candidate: candidate.number)
     if table is None:
         return list(tables[:1])
-    chosen = [each for each in tables if str(each.number) == table]
-    if not chosen:
-        numbers = listed([str(each.number) for each in sorted(tables, key=lambda each: each.number)], "or")
+    matching = [candidate for candidate in tables if str(candidate.number) == table]
+    if not matching:
+        numbers = listed(
+            [str(candidate.number) for candidate in sorted(tables, key=lambda candidate: candidate.number)], "or"
+        )
         raise StoreError(f"--table {table}: there is no such table", f"choose {numbers}, or all")
-    return chosen
+    return matching
 
 
 def with_tables(contents: Contents, tables: Sequence[NumberedTable]) -> Contents:
@@ -93,10 +95,10 @@ def leaderboards_with(
     A table that lacks one does without.
     """
     tables = [leaderboards([group], contents.runs, {})[0][0] for group in contents.groups]
-    known = list(dict.fromkeys(column.name for table in tables for column in table.columns))
+    column_names = list(dict.fromkeys(column.name for table in tables for column in table.columns))
     for name in names or ():
-        if tables and name != ALL_COLUMNS and not _matching(known, name):
-            hint = f"choose from {', '.join(known)}, or all"
+        if tables and name != ALL_COLUMNS and not _matching(column_names, name):
+            hint = f"choose from {', '.join(column_names)}, or all"
             if _matching(default_columns(RANKING_METRIC), name):
                 raise StoreError(f"--metrics {name}: no row has a number for it", hint)
             raise StoreError(f"--metrics {name} is no column of the leaderboard", hint)

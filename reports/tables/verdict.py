@@ -42,7 +42,7 @@ def verdict(group: Group) -> tuple[str, ...]:
         indices = {index for index in comparisons.rows if group.rows[index] in ranked}
         wins = Counter(pair.first for pair in comparisons.pairs if {pair.first, pair.second} <= indices)
         leader = max(indices, key=lambda index: wins[index])  # by the means of the seeds that are compared
-        sentences += [_leader_against_others(leader, group, comparisons), _significant_pairs(group, comparisons)]
+        sentences += [_describe_leader(leader, group, comparisons), _significant_pairs(group, comparisons)]
     sentences += [_cheapest(leaders), _unfinished(ranked)]
     if n_unranked := len(models) - len(ranked):
         reasons = _obstacles([(row, group) for row in models if row not in ranked])
@@ -76,7 +76,8 @@ def headline(group: Group) -> str:
     if group.comparisons is None or not any(map(group.is_ranked, models)):
         return f"{first}. No difference is known to be significant: {_main_obstacle([(row, group) for row in models])}."
     if group.is_ranked(highest):
-        return f"{first}. It is {_against_others(highest, group, group.comparisons)}."
+        index = next(index for index, row in enumerate(group.rows) if row is highest)
+        return f"{first}. It is {_compare_with_others(index, group, group.comparisons)}."
     return f"{first}. Whether it is the best is not known: {_main_obstacle([(highest, group)])}."
 
 
@@ -151,31 +152,26 @@ def _score(row: Row, group: Group) -> str:
     return f"no {group.metric}" if mean is None else f"{percent(mean)} {group.metric}"
 
 
-def _against_others(best: Row, group: Group, comparisons: Comparisons) -> str:
-    """What is known of the best ranked model against all other models that could be compared."""
-    models = group.models
-    leader = next(index for index in comparisons.rows if group.rows[index] is best)
-    others = [index for index in comparisons.rows if index != leader and group.rows[index] in models]
-    verdicts = Counter[Verdict]()
-    for index in others:
-        if pair := comparisons.between(leader, index):
-            verdicts[pair[1]] += 1
-    if len(others) == 1:
-        words: dict[Verdict, str] = {
-            "better": "significantly better than the other model",
-            "same": f"the same as the other model within {percent(comparisons.margin)} points",
-            "worse": "worse than the other model, which has no rank",
-            "unknown": "too close to the other model to call",
-        }
-        return next((words[verdict] for verdict in words if verdicts[verdict]), "compared with no other model")
-    parts = [f"significantly better than {verdicts['better']} of {len(others)} other models"]
-    if verdicts["same"]:
-        parts.append(f"the same as {verdicts['same']} within {percent(comparisons.margin)} points")
-    if verdicts["worse"]:
-        parts.append(f"worse than {verdicts['worse']} without a rank")
-    if verdicts["unknown"]:
-        parts.append(f"{verdicts['unknown']} {'is' if verdicts['unknown'] == 1 else 'are'} too close to call")
-    return "; ".join(parts)
+def _compare_with_others(leader: int, group: Group, comparisons: Comparisons) -> str:
+    """Which models a leading one is significantly better than, equivalent to, worse than, or too close to.
+
+    `leader` is its index in the group's rows.
+    """
+    rows: dict[Verdict, list[Row]] = {}
+    for index in comparisons.rows:
+        pair = None if index == leader else comparisons.between(leader, index)
+        if pair is not None:
+            rows.setdefault(pair[1], []).append(group.rows[index])
+    parts = []
+    if "better" in rows:
+        parts.append(f"significantly better than {_counted(rows['better'])}")
+    if "same" in rows:
+        parts.append(f"the same as {_counted(rows['same'])} within {_margin(comparisons)}")
+    if "worse" in rows:
+        parts.append(f"worse than {_counted(rows['worse'])}, which had not finished learning")
+    if "unknown" in rows:
+        parts.append(f"too close to {_counted(rows['unknown'])} to call")
+    return "; ".join(parts) or "compared with no other model"
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,29 +230,16 @@ def _times_longer(row: Row) -> int:
     return max(2, ceil(_LEARNT / at_chance)) if at_chance else 2
 
 
-def _leader_against_others(leader: int, group: Group, comparisons: Comparisons) -> str:
-    """How many models are worse than the leading one, the same, better without a rank, or too close to call."""
-    verdicts: dict[Verdict, list[Row]] = {}
-    for index in comparisons.rows:
-        if index != leader and (pair := comparisons.between(leader, index)):
-            verdicts.setdefault(pair[1], []).append(group.rows[index])
-    parts = []
-    if worse := verdicts.get("better"):
-        parts.append(f"significantly better than {_counted(worse)}")
-    if same := verdicts.get("same"):
-        parts.append(f"the same as {_counted(same)} within {_margin(comparisons)}")
-    if better := verdicts.get("worse"):
-        names = listed([row.model for row in better], most=_NAMED)
-        parts.append(f"worse than {names}, which had not finished learning")
-    if unknown := verdicts.get("unknown"):
-        parts.append(f"too close to {_counted(unknown)} to call")
+def _describe_leader(leader: int, group: Group, comparisons: Comparisons) -> str:
+    """Which model leads, by what evidence, and how it compares with the others."""
     if comparisons.seeds:
         evidence = f"{len(comparisons.seeds)} seeds"
     elif all(len(group.rows[index].seeds) == 1 for index in comparisons.rows):
         evidence = "one training each"
     else:
         evidence = "captions as given"
-    return f"{group.rows[leader].model} leads on {group.name} ({evidence}): {'; '.join(parts)}."
+    comparison = _compare_with_others(leader, group, comparisons)
+    return f"{group.rows[leader].model} leads on {group.name} ({evidence}): {comparison}."
 
 
 def _significant_pairs(group: Group, comparisons: Comparisons) -> str:
@@ -291,6 +274,7 @@ def _margin(comparisons: Comparisons) -> str:
 
 
 def _counted(rows: Sequence[Row]) -> str:
+    """The names of a few models, or the number of many."""
     return listed([row.model for row in rows]) if len(rows) <= _NAMED else f"{len(rows)} models"
 
 

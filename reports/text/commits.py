@@ -27,9 +27,13 @@ def conclusion(result: CommitComparison) -> str:
     """One line that explains the exit code."""
     failures = [_worse(change) for change in result.worse] + [_lost(run) for run in result.lost]
     if failures:
-        others = len(failures) - 1
-        more = f" And {others} more finding{'s' if others > 1 else ''}." if others else ""
-        return f"Failed: {failures[0]}.{more}"
+        text = f"Failed: {failures[0]}."
+        more = len(failures) - 1
+        if more == 1:
+            text += " And 1 more finding."
+        elif more:
+            text += f" And {more} more findings."
+        return text
     if result.untested:
         change = result.untested[0]
         return f"Could not be judged: {_name(change)}: {change.estimate.reason}."
@@ -41,10 +45,10 @@ def conclusion(result: CommitComparison) -> str:
 
 def _blind_spot(result: CommitComparison) -> str:
     """What fall may have gone unseen."""
-    known = [(change.smallest, change.metric) for change in result.changes if change.smallest is not None]
-    if not known:
+    smallest_changes = [(change.smallest, change.metric) for change in result.changes if change.smallest is not None]
+    if not smallest_changes:
         return ""
-    smallest, metric = max(known)
+    smallest, metric = max(smallest_changes)
     return f" A fall of {metric} below {points(smallest)} points may go unseen."
 
 

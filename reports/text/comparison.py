@@ -41,9 +41,10 @@ def print_comparison(comparison: Comparison, console: Console, *, all_costs: boo
     for change in _most_changed(comparison):
         console.print()
         console.print(Text(_caption_line(change, comparison), style="green" if change.change > 0 else "red"))
-        shown = [("A:", change.before), ("B:", change.after)]
-        for head, text in (*shown, *(("  ", each) for each in change.image.references[:_REFERENCES])):
-            console.print(indented(f"{head}  {text}", "dim" if head == "  " else ""))
+        console.print(indented(f"A:  {change.before}", ""))
+        console.print(indented(f"B:  {change.after}", ""))
+        for reference in change.image.references[:_REFERENCES]:
+            console.print(indented(f"    {reference}", "dim"))
     console.print()
     console.print(Text(_legend(comparison, all_costs), style="dim"))
 
@@ -138,27 +139,33 @@ def main_costs() -> dict[str, str]:
 
 def warnings(comparison: Comparison) -> list[str]:
     """Which conditions, settings and hardware differ: once where they do so in every pair alike."""
-    found: dict[tuple[str, ...], list[str]] = {}
+    pairs_by_lines: dict[tuple[str, ...], list[str]] = {}
     for pair in comparison.pairs:
-        lines = [_WARNING, *(f"  {field}" for field in pair.conditions)] if pair.conditions else []
+        lines = []
+        if pair.conditions:
+            lines += [_WARNING, *(f"  {field}" for field in pair.conditions)]
         if pair.settings:
-            shown = [f"  {field}" for field in pair.settings[:_SETTINGS]]
-            more = len(pair.settings) - len(shown)
-            lines += ["Settings differ:", *shown, *([f"  and {more} more"] if more else [])]
+            lines += ["Settings differ:", *(f"  {field}" for field in pair.settings[:_SETTINGS])]
+            if len(pair.settings) > _SETTINGS:
+                lines.append(f"  and {len(pair.settings) - _SETTINGS} more")
         if pair.hardware:
-            lines += ["Other hardware, so that times have no ratio:", *(f"  {what}" for what in pair.hardware)]
+            lines += ["Hardware differs, so times have no ratio:", *(f"  {field}" for field in pair.hardware)]
         if lines:
-            found.setdefault(tuple(lines), []).append(_title(pair))
-    several = len(comparison.pairs) > 1
-    return [line for lines, pairs in found.items() for line in (*([f"{', '.join(pairs)}:"] * several), *lines)]
+            pairs_by_lines.setdefault(tuple(lines), []).append(_title(pair))
+    warning_lines = []
+    for lines_of_pairs, titles in pairs_by_lines.items():
+        if len(comparison.pairs) > 1:
+            warning_lines.append(f"{', '.join(titles)}:")
+        warning_lines += lines_of_pairs
+    return warning_lines
 
 
 def _notes(comparison: Comparison, *, everything: bool) -> list[str]:
     """What the tests are over, what has none, how many captions differ, and runs without a counterpart."""
-    alone = {"A": comparison.only_before, "B": comparison.only_after}
-    left_over = [f"Only in {letter}: {', '.join(runs)}" for letter, runs in alone.items() if runs]
+    unpaired = {"A": comparison.only_before, "B": comparison.only_after}
+    left_over = [f"Only in {letter}: {', '.join(runs)}" for letter, runs in unpaired.items() if runs]
     tests = scopes(comparison, everything) + _untested(comparison, everything)
-    return [*tests, *_kinds_apart(comparison), *caption_counts(comparison), *left_over]
+    return [*tests, *_significant_facts(comparison), *caption_counts(comparison), *left_over]
 
 
 def _sides(comparison: Comparison) -> dict[str, str]:
@@ -166,8 +173,8 @@ def _sides(comparison: Comparison) -> dict[str, str]:
     sides = {"A": [pair.before for pair in comparison.pairs], "B": [pair.after for pair in comparison.pairs]}
     if len(comparison.pairs) == 1:
         return {letter: _side(side) for letter, [side] in sides.items()}
-    codes = {letter: ", ".join(dict.fromkeys(side.code for side in of)) for letter, of in sides.items()}
-    return {letter: f"captionbench {printable(found)}" for letter, found in codes.items()}
+    codes = {letter: ", ".join(dict.fromkeys(side.code for side in side_list)) for letter, side_list in sides.items()}
+    return {letter: f"captionbench {printable(code)}" for letter, code in codes.items()}
 
 
 def _side(side: Side) -> str:
@@ -176,14 +183,14 @@ def _side(side: Side) -> str:
 
 def _title(pair: Pair) -> str:
     same = (pair.before.model, pair.before.seeds) == (pair.after.model, pair.after.seeds)
-    who = _who(pair.before) if same else f"{_who(pair.before)} → {_who(pair.after)}"
-    return printable(f"{who} ({pair.separating_fields})" if pair.separating_fields else who)
+    name = _who(pair.before) if same else f"{_who(pair.before)} → {_who(pair.after)}"
+    return printable(f"{name} ({pair.separating_fields})" if pair.separating_fields else name)
 
 
 def _shown(pair: Pair, everything: bool) -> list[ScoreChange]:
     """The scores of a pair that both sides or one has: all, or the main metric's."""
-    known = [score for score in pair.scores if score.before is not None or score.after is not None]
-    return [score for score in known if everything or score.metric == MAIN]
+    measured = [score for score in pair.scores if score.before is not None or score.after is not None]
+    return [score for score in measured if everything or score.metric == MAIN]
 
 
 def _cells(score: ScoreChange) -> tuple[str, ...]:
@@ -202,73 +209,90 @@ def _untested(comparison: Comparison, everything: bool) -> list[str]:
             return f"Not tested, {score.reason or 'not measured'}"
         return f"No 95 % interval, {score.no_interval}" if score.no_interval else None
 
-    return [f"{reason}: {', '.join(scores)}" for reason, scores in _by_what(comparison, everything, why).items()]
+    return [f"{reason}: {', '.join(scores)}" for reason, scores in _by_text(comparison, everything, why).items()]
 
 
 def scopes(comparison: Comparison, everything: bool) -> list[str]:
     """What the tests of scores that are shown are over, with the scores' names where it is not the same for all."""
-    found = _by_what(comparison, everything, lambda score: score.over)
-    several = len(found) > 1
-    return [f"p and 95 %, {over}" + f": {', '.join(scores)}" * several for over, scores in found.items()]
+    scores_by_scope = _by_text(comparison, everything, lambda score: score.over)
+    if len(scores_by_scope) == 1:
+        return [f"p and 95 %, {scope}" for scope in scores_by_scope]
+    return [f"p and 95 %, {scope}: {', '.join(scores)}" for scope, scores in scores_by_scope.items()]
 
 
-def _by_what(comparison: Comparison, everything: bool, of: Callable[[ScoreChange], str | None]) -> dict[str, list[str]]:
-    """The names of the scores that are shown, by what is said of them."""
-    found: dict[str, list[str]] = {}
+def _by_text(
+    comparison: Comparison, everything: bool, text_of: Callable[[ScoreChange], str | None]
+) -> dict[str, list[str]]:
+    """The names of scores by a text about each; scores without one are left out."""
+    names: dict[str, list[str]] = {}
     for pair in comparison.pairs:
         for score in _shown(pair, everything):
-            if (said := of(score)) is not None:
-                parts = [score.metric] * everything + [_title(pair)] * (len(comparison.pairs) > 1)
-                found.setdefault(said, []).append(f"{' of '.join(parts)} on {score.split}")
-    return found
+            text = text_of(score)
+            if text is None:
+                continue
+            parts = []
+            if everything:
+                parts.append(score.metric)
+            if len(comparison.pairs) > 1:
+                parts.append(_title(pair))
+            names.setdefault(text, []).append(f"{' of '.join(parts)} on {score.split}")
+    return names
 
 
 def caption_counts(comparison: Comparison) -> list[str]:
     """How many captions differ, by pair and split; of several seeds the first that both sides have."""
-    several = len(comparison.pairs) > 1
-    return [
-        f"{f'{_title(pair)}, ' * several}{each.split}: {each.captions} of {each.of} captions differ"
-        f"{f' with seed {pair.caption_seeds[0]}' * (max(len(pair.before.seeds), len(pair.after.seeds)) > 1)}; "
-        f"{each.better} score better, {each.worse} worse"
-        for pair in comparison.pairs
-        for each in pair.differing
-    ]
+    lines = []
+    for pair in comparison.pairs:
+        title = f"{_title(pair)}, " if len(comparison.pairs) > 1 else ""
+        seed = ""
+        if max(len(pair.before.seeds), len(pair.after.seeds)) > 1:
+            seed = f" with seed {pair.caption_seeds[0]}"
+        for count in pair.differing:
+            lines.append(
+                f"{title}{count.split}: {count.captions} of {count.of} captions differ{seed}; "
+                f"{count.better} score better, {count.worse} worse"
+            )
+    return lines
 
 
 def _most_changed(comparison: Comparison) -> list[CaptionChange]:
-    """The captions that changed most, over all pairs; as many as one pair holds."""
-    found = [change for pair in comparison.pairs for change in pair.captions]
+    """The captions whose scores changed most, over all pairs."""
+    changes = [change for pair in comparison.pairs for change in pair.captions]
     most = max((len(pair.captions) for pair in comparison.pairs), default=0)
-    return sorted(found, key=lambda change: -abs(change.change))[:most]
+    return sorted(changes, key=lambda change: -abs(change.change))[:most]
 
 
 def _caption_line(change: CaptionChange, comparison: Comparison) -> str:
-    """Which image it is, of which model where several pairs are compared, and both scores."""
-    model = f"{change.model}, " * (len(comparison.pairs) > 1)
+    """A caption's image and both scores, with the model if several pairs are compared."""
+    model = f"{change.model}, " if len(comparison.pairs) > 1 else ""
     scores = f"{points(change.score_before)} → {points(change.score_after)} ({points(change.change, '+')})"
     return printable(f"{model}{change.split} image {change.image.image_id} {change.image.file}: {MAIN} {scores}")
 
 
 def _legend(comparison: Comparison, all_costs: bool) -> str:
     facts = sum(fact.test is not None for pair in comparison.pairs for fact in pair.facts)
-    tests = f"{comparison.tests} test{'s' * (comparison.tests != 1)}"
-    corrected = tests + f" of scores, and apart for {facts} of facts" * bool(facts)
-    costs = "Costs: B by A" + "; --all-costs shows every one" * (not all_costs)
+    tests = "1 test" if comparison.tests == 1 else f"{comparison.tests} tests"
+    if facts:
+        tests += f" of scores, and separately for {facts} of facts"
+    costs = "Costs: B divided by A"
+    if not all_costs:
+        costs += "; --all-costs shows all of them"
     return (
         "Scores times 100. p over images: paired sign-flip test; over seeds and images: t, seeds unpaired. "
-        f"95 %: what the same test does not reject. Both with Holm's correction for {corrected}; BLEU and METEOR are "
+        f"95 %: what the same test does not reject. Both with Holm's correction for {tests}; BLEU and METEOR are "
         f"tested by the images' influences on the corpus score, where runs have them. {costs}."
     )
 
 
 def _who(side: Side) -> str:
+    """Model and seeds of a side."""
     return f"{side.model} seed {','.join(map(str, side.seeds))}"
 
 
 def _scores(pairs: Sequence[Pair], single: bool) -> Grid:
     headings = ("Metric" if single else MAIN, "Split", "A", "B", "Change", "95 %", "p (Holm)")
-    shown = [(pair, score) for pair in pairs for score in _shown(pair, single)]
-    rows = [(score.metric if single else _title(pair), score.split, *_cells(score)) for pair, score in shown]
+    scores = [(pair, score) for pair in pairs for score in _shown(pair, single)]
+    rows = [(score.metric if single else _title(pair), score.split, *_cells(score)) for pair, score in scores]
     return Grid(headings, rows, 2)
 
 
@@ -277,19 +301,19 @@ def _facts(pair: Pair) -> Grid:
     return Grid(("F of facts", "Split", "A", "B", "Change", "95 %", "p"), rows, 2)
 
 
-def _kinds_apart(comparison: Comparison) -> list[str]:
-    """By pair and split, at which kinds of facts B is surely better, and at which worse than A."""
+def _significant_facts(comparison: Comparison) -> list[str]:
+    """For each pair and split, the kinds of facts at which a side is significantly better."""
     lines = []
     for pair in comparison.pairs:
-        title = f"{_title(pair)}, " * (len(comparison.pairs) > 1)
+        title = f"{_title(pair)}, " if len(comparison.pairs) > 1 else ""
         for split in dict.fromkeys(fact.split for fact in pair.facts if fact.test):
             kinds: dict[str, list[str]] = {"better": [], "worse": []}
             for fact in pair.facts:
                 change = fact.estimate
                 if fact.split == split and change.is_significant and change.value is not None:
                     kinds["better" if change.value > 0 else "worse"].append(depends_on(fact.metric))
-            told = "; ".join(f"B is {how} at {', '.join(which)}" for how, which in kinds.items() if which)
-            lines.append(f"{title}facts on {split}: {told or 'at no kind are they told apart'}")
+            parts = [f"B is {verdict} at {', '.join(names)}" for verdict, names in kinds.items() if names]
+            lines.append(f"{title}facts on {split}: {'; '.join(parts) or 'no significant difference of any kind'}")
     return lines
 
 

@@ -29,8 +29,8 @@ def as_csv(
     Scores are times 100, and costs in the unit that ends their name.
     """
     rows = []
-    shown = leaderboards_with(with_tables(contents, tables), ("all",) if metrics is None else ("rank", *metrics))
-    for numbered, (group, table) in zip(tables, shown, strict=True):
+    boards = leaderboards_with(with_tables(contents, tables), ("all",) if metrics is None else ("rank", *metrics))
+    for numbered_table, (group, table) in zip(tables, boards, strict=True):
         signature = format_signature(group.signature, RANKING_METRIC, group.split) if group.rows else ""
         for line in table.all_lines:
             rows.append(
@@ -42,7 +42,7 @@ def as_csv(
                     "seeds": len(line.runs),
                     **_values(line, table.columns),
                     "notes": "; ".join(_notes(line, table.columns)),
-                    "table": numbered.number,
+                    "table": numbered_table.number,
                     "dataset": group.dataset,
                     "split": group.split,
                     "track": group.track,

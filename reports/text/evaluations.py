@@ -63,8 +63,8 @@ def legend(changes: Sequence[LimitedChange]) -> str:
 def markdown(changes: Sequence[LimitedChange], title: str) -> str:
     """A summary that pull requests show."""
     mark = "\u274c" if any(limited.is_exceeded for limited in changes) else "\u2705"
-    said = conclusion(changes)
-    heading = f"{mark} {title}: {said}" if said else title
+    sentence = conclusion(changes)
+    heading = f"{mark} {title}: {sentence}" if sentence else title
     parts = [
         f"### {escape_markdown(heading)}\n",
         changes_grid(changes).markdown(),
@@ -107,15 +107,15 @@ def domains_grid(
 
 def quoted(change: MetricChange, first: str) -> str:
     """A sentence on one system's change against the first, to quote."""
-    what, estimate = f"{change.metric} of {change.model}", change.estimate
+    subject, estimate = f"{change.metric} of {change.model}", change.estimate
     if estimate.value is None:
-        return f"{what} is not compared with that of {first}: {estimate.reason}"
+        return f"{subject} is not compared with that of {first}: {estimate.reason}"
     if change.identical:
-        return f"{what} equals that of {first} for every image"
+        return f"{subject} equals that of {first} for every image"
     size = points(abs(estimate.value))
     if estimate.value < 0:
-        return f"{what} is {size} points below that of {first} ({_certainty(estimate.negated())})"
-    return f"{what} is {size} points above that of {first} ({_certainty(estimate)})"
+        return f"{subject} is {size} points below that of {first} ({_certainty(estimate.negated())})"
+    return f"{subject} is {size} points above that of {first} ({_certainty(estimate)})"
 
 
 def systems_legend(first: str, tests: int, *, has_domains: bool) -> str:

@@ -50,11 +50,11 @@ class Grid:
     def rich(self) -> RichTable:
         table = RichTable(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
         words = len(self.headings) - self.last
-        for place, heading in enumerate(self.headings):
-            if place < self.texts:
-                table.add_column(heading, overflow="fold", min_width=0 if place else 14)
+        for index, heading in enumerate(self.headings):
+            if index < self.texts:
+                table.add_column(heading, overflow="fold", min_width=0 if index else 14)
             else:
-                table.add_column(heading, justify="right" if place < words else "left", no_wrap=True)
+                table.add_column(heading, justify="right" if index < words else "left", no_wrap=True)
         for row in self.rows:
             plain = (cell if isinstance(cell, Text) else printable(cell).replace("\u202f", " ") for cell in row)
             table.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in plain))

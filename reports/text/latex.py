@@ -34,8 +34,8 @@ def latex(contents: Contents, metrics: Sequence[str] | None = None, renamed: Map
     for group, table in leaderboards_with(contents, metrics, paper_columns):
         label = re.sub(r"[^A-Za-z0-9-]+", "-", f"tab:{group.dataset}-{group.split}").replace("-", ":", 1)
         labels[label] += 1  # from the second on, a label has a number
-        number = f"-{labels[label]}" if labels[label] > 1 else ""
-        parts.append(_latex_table(group, table, renamed or {}, label + number))
+        suffix = f"-{labels[label]}" if labels[label] > 1 else ""
+        parts.append(_latex_table(group, table, renamed or {}, label + suffix))
     return _HEAD + "\n".join(parts)
 
 
@@ -75,14 +75,14 @@ def _latex_table(group: Group, table: Table, renamed: Mapping[str, str], label: 
     columns = [_column(index, column, rows) for index, column in enumerate(table.columns)]
     seeds = {len(entry.line.runs) for entry in models}
     lines = []
-    for number, entry in enumerate(rows):
+    for row_index, entry in enumerate(rows):
         name = display_name(entry.row.model, renamed)
         if entry.row.role == "model" and entry.line.differs:
             name += f" ({entry.line.differs})"
         if len(seeds) > 1 and len(entry.line.runs) > 1:
             name += f" ×{len(entry.line.runs)}"
         cells = [
-            marked(column.texts[number], [entry.line.cells[index].note] if column.is_noted else [])
+            marked(column.texts[row_index], [entry.line.cells[index].note] if column.is_noted else [])
             for index, column in enumerate(columns)
         ]
         lines.append(latex_row([marked(escape_latex(name), entry.notes), *cells]))
@@ -125,7 +125,7 @@ def _column(index: int, column: Column, rows: Sequence[_PaperRow]) -> _Column:
             for entry, cell in zip(rows, cells, strict=True)
         ]
         return _Column(escape_latex(column.short), texts, False, False)
-    units = {found[1] if (found := _UNIT.search(cell.text)) else "" for cell in cells if cell.value is not None}
+    units = {match[1] if (match := _UNIT.search(cell.text)) else "" for cell in cells if cell.value is not None}
     heading, unit = column.short if column.csv and not column.is_score else column.name, ""
     if len(units) == 1 and (unit := units.pop()):
         heading += f" ({unit.removesuffix(column.short) or unit})"

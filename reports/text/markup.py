@@ -32,15 +32,15 @@ def markdown(contents: Contents, metrics: Sequence[str] | None = None) -> str:
         if group.separating:
             fields = escape_markdown(separated_by(group))
             parts.append(f"Not comparable with the other tables of this split: {fields}.\n")
-        if said := verdict(group):
-            parts.append(escape_markdown(" ".join(said)) + "\n")
+        if sentences := verdict(group):
+            parts.append(escape_markdown(" ".join(sentences)) + "\n")
         parts += _markdown_parts(table)
         if group.rows:
             signature = one_line(format_signature(group.signature, RANKING_METRIC, group.split))
             parts.append("`{}`\n".format(signature.replace("`", "'")))
-        for further in _further_tables(group, contents).values():
-            note = " ".join((further.note, *further.table.sentences))
-            parts += [f"### {further.title}\n", f"{escape_markdown(note)}\n", *_markdown_parts(further.table)]
+        for extra in _further_tables(group, contents).values():
+            note = " ".join((extra.note, *extra.table.sentences))
+            parts += [f"### {extra.title}\n", f"{escape_markdown(note)}\n", *_markdown_parts(extra.table)]
     return "\n".join(parts) or "No run has finished yet.\n"
 
 
@@ -74,8 +74,8 @@ def _markdown_parts(table: Table) -> Iterator[str]:
         return escape_markdown(text) + "".join(f" <sup>{table.marks[note]}</sup>" for note in notes if note)
 
     def row(line: Line) -> list[str]:
-        said = ", ".join(filter(None, (_described(line), "not ranked" if line in table.references else "")))
-        name = marked(line.name + (f" ({said})" if said else ""), *(badge.note for badge in line.badges))
+        description = ", ".join(filter(None, (_described(line), "not ranked" if line in table.references else "")))
+        name = marked(line.name + (f" ({description})" if description else ""), *(badge.note for badge in line.badges))
         return [name, *(marked(_with_spread(cell), cell.note) for cell in line.cells)]
 
     headings = ["Model", *(escape_markdown(column.name) for column in table.columns)]
@@ -87,10 +87,10 @@ def _markdown_parts(table: Table) -> Iterator[str]:
 
 def as_json(contents: Contents) -> str:
     """Every group with its signature and rows; what was not measured is null with its reason."""
-    shown = ("dataset", "fingerprint", "split", "track", "signature", "separating")
+    group_fields = ("dataset", "fingerprint", "split", "track", "signature", "separating")
     leaderboards = [
         {
-            **{name: getattr(group, name) for name in shown},
+            **{name: getattr(group, name) for name in group_fields},
             "verdict": verdict(group),
             "metric": group.metric,
             "comparisons": group.comparisons and _comparisons_content(group.comparisons),
@@ -104,7 +104,7 @@ def as_json(contents: Contents) -> str:
 
 def _row(row: Row, group: Group, contents: Contents) -> dict[str, Any]:
     run = contents.runs[row.keys[0]]
-    match, told = nearest(row.model, group.split, run.signature, run.config), told_by_card(run.config)
+    match, stated = nearest(row.model, group.split, run.signature, run.config), told_by_card(run.config)
     published = match and {
         "value": match.score.fraction,
         "source": match.score.source,
@@ -114,9 +114,9 @@ def _row(row: Row, group: Group, contents: Contents) -> dict[str, Any]:
         "not_comparable": match.unclear,
         "footnotes": list(match.footnotes),
     }
-    seen = contamination(row.pretraining, group.dataset, group.split)
-    if told is not None:
-        published = {"value": told / 100, "source": run.card.get("printed_in") or None}
+    seen_data = contamination(row.pretraining, group.dataset, group.split)
+    if stated is not None:
+        published = {"value": stated / 100, "source": run.card.get("printed_in") or None}
     content: dict[str, Any] = {}
     for name, value in asdict(replace(row, ranks={})).items():
         if name == "ranks":
@@ -125,7 +125,7 @@ def _row(row: Row, group: Group, contents: Contents) -> dict[str, Any]:
             content["elsewhere"] = value
         elif name != "budget_series":
             content[name] = value
-    return {**content, "contamination": seen and asdict(seen), "published": published}
+    return {**content, "contamination": seen_data and asdict(seen_data), "published": published}
 
 
 def _rank_content(rank: RankInterval, metric: str, group: Group) -> dict[str, Any]:

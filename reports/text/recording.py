@@ -30,20 +30,24 @@ _UPDATE: Final = (
 def conclusion(judged: Judged) -> str:
     if not judged.findings:
         return f"Passed: {sum(judged.checked.values())} quantities are as before, up to rounding."
-    others = len(judged.findings) - 1
-    more = f" And {others} more finding{'s' * (others > 1)}." if others else ""
-    return f"Failed: {said(judged.findings[0])}.{more}"
+    text = f"Failed: {describe_finding(judged.findings[0])}."
+    more = len(judged.findings) - 1
+    if more == 1:
+        text += " And 1 more finding."
+    elif more:
+        text += f" And {more} more findings."
+    return text
 
 
-def said(finding: Finding) -> str:
+def describe_finding(finding: Finding) -> str:
     """A finding as a sentence without its full stop."""
-    what = finding.what if not finding.model else f"{finding.model}: {finding.what}"
+    quantity = finding.what if not finding.model else f"{finding.model}: {finding.what}"
     values = f"{_short(finding.before)} → {_short(finding.after)}"
     if finding.layer == "settings":
         return f"setting {finding.place}: {values}"
     size = "" if finding.size is None else f", {finding.size:.3g} times the tolerance"
-    many = f" ({finding.places} of {finding.of})" if finding.of > 1 else ""
-    return f"{what}, {finding.each} {finding.place}: {values}{size}{many}"
+    count = f" ({finding.places} of {finding.of})" if finding.of > 1 else ""
+    return f"{quantity}, {finding.each} {finding.place}: {values}{size}{count}"
 
 
 def _short(text: str) -> str:
@@ -56,7 +60,7 @@ def _likely(finding: Finding) -> str:
 
 def _groups(judged: Judged) -> Iterator[tuple[Layer, str, list[Finding]]]:
     for layer, model in judged.checked:
-        yield layer, model, [each for each in judged.findings if (each.layer, each.model) == (layer, model)]
+        yield layer, model, [finding for finding in judged.findings if (finding.layer, finding.model) == (layer, model)]
 
 
 def _title(layer: Layer, model: str) -> str:
@@ -64,8 +68,8 @@ def _title(layer: Layer, model: str) -> str:
 
 
 def _sides(judged: Judged) -> str:
-    other = f"; {', '.join(judged.other_platform)}" if judged.other_platform else ""
-    return f"Baseline of {judged.before}; here {judged.after}{other}. {judged.seconds:.0f} s."
+    platform = f"; {', '.join(judged.other_platform)}" if judged.other_platform else ""
+    return f"Baseline of {judged.before}; here {judged.after}{platform}. {judged.seconds:.0f} s."
 
 
 def print_findings(judged: Judged, console: Console) -> None:
@@ -81,9 +85,9 @@ def print_findings(judged: Judged, console: Console) -> None:
             continue
         console.print(Text(f"  DIFFERS {_title(layer, model)}", style="bold red"))
         for finding in findings[:_SHOWN]:
-            console.print(indented(said(finding), by=10))
-        if (more := len(findings) - _SHOWN) > 0:
-            console.print(indented(f"and {more} more", "dim", 10))
+            console.print(indented(describe_finding(finding), by=10))
+        if (remaining := len(findings) - _SHOWN) > 0:
+            console.print(indented(f"and {remaining} more", "dim", 10))
     for tie in judged.ties:
         console.print(indented(tie, "dim"))
     console.print()
@@ -99,16 +103,18 @@ def markdown(judged: Judged) -> str:
         lines.append(f"{_UPDATE}\n")
     lines += ["| | Layer | First findings |", "| --- | --- | --- |"]
     for layer, model, findings in _groups(judged):
-        told = "<br>".join(escape_markdown(said(each)) for each in findings[:_SHOWN])
-        more = f"<br>and {len(findings) - _SHOWN} more" if len(findings) > _SHOWN else ""
-        lines.append(f"| {'❌' if findings else '✅'} | {escape_markdown(_title(layer, model))} | {told}{more} |")
+        first_findings = "<br>".join(escape_markdown(describe_finding(finding)) for finding in findings[:_SHOWN])
+        suffix = f"<br>and {len(findings) - _SHOWN} more" if len(findings) > _SHOWN else ""
+        lines.append(
+            f"| {'❌' if findings else '✅'} | {escape_markdown(_title(layer, model))} | {first_findings}{suffix} |"
+        )
     lines += ["", *(f"- {escape_markdown(tie)}" for tie in judged.ties), escape_markdown(_sides(judged)), ""]
     return "\n".join(lines)
 
 
 def content(judged: Judged) -> dict[str, Any]:
-    found = asdict(judged)
-    found["checked"] = [
+    fields = asdict(judged)
+    fields["checked"] = [
         {"layer": layer, "model": model, "quantities": count} for (layer, model), count in judged.checked.items()
     ]
-    return {"conclusion": conclusion(judged), **found}
+    return {"conclusion": conclusion(judged), **fields}

@@ -82,10 +82,10 @@ class Summary:
     @classmethod
     def read(cls, store: Store, keys: Collection[str]) -> "Summary":
         """Read what the runs of these keys gave."""
-        wanted, groups = set(keys), leaderboard(store, every_metric=False)
-        shown = [any(wanted & set(row.keys) for row in (*group.rows, *group.references)) for group in groups]
-        failures = tuple(run for run in reading.failures(store) if run.key in wanted)
-        return cls(tuple(compress(groups, shown)), failures)
+        key_set, groups = set(keys), leaderboard(store, every_metric=False)
+        has_runs = [any(key_set & set(row.keys) for row in (*group.rows, *group.references)) for group in groups]
+        failures = tuple(run for run in reading.failures(store) if run.key in key_set)
+        return cls(tuple(compress(groups, has_runs)), failures)
 
     @property
     def largest(self) -> Group | None:
@@ -142,12 +142,12 @@ class Summary:
         unranked = printable(without_rank(group))
         part = wrap(printable(part_of_split_note(group)), console.width - 6)
         room -= len(lines) + 3 + bool(references) + len(wrap(unranked, console.width - 6)) + len(part)
-        shown = table.lines[: max(room, _FEWEST_ROWS)]
-        left_out = len(table.lines) - len(shown)
+        shown_lines = table.lines[: max(room, _FEWEST_ROWS)]
+        left_out = len(table.lines) - len(shown_lines)
         for line in (*lines, Text()):
             console.print(line)
-        if shown:
-            console.print(_best_rows(table, shown, group.metric, console.width))
+        if shown_lines:
+            console.print(_best_rows(table, shown_lines, group.metric, console.width))
         notes = [f"{left_out} more row{'s' if left_out > 1 else ''}"] if left_out else []
         if unranked:
             notes.append(unranked)
@@ -177,8 +177,10 @@ class Summary:
     ) -> list[Text]:
         lines = [Text(), Text(f"{count_ends(ended)}, in {duration(seconds)}.")]
         if len(self.groups) > 1:
-            others = len(self.groups) - 1
-            lines.append(Text(f"tables  bench report --terminal    {others} more table{'s' if others > 1 else ''}"))
+            other_count = len(self.groups) - 1
+            lines.append(
+                Text(f"tables  bench report --terminal    {other_count} more table{'s' if other_count > 1 else ''}")
+            )
         if report is not None:
             lines.append(Text(f"report  {printable(str(report))}"))
         lines += [Text(printable(line)) for line in next_command.lines(width)]

@@ -41,11 +41,11 @@ def print_leaderboard(
     """Print a table a comparability group, placed by `metric`, then the runs without a result and why."""
     groups = leaderboard(store, metric, options, every_metric=False)
     failures = reading.failures(store)  # before anything is printed: reading may fail
-    joint, once, shown = no_ranks(groups), set[str](), set[str]()
+    joint, printed, columns = no_ranks(groups), set[str](), set[str]()
     for sentence in joint:
         _say(sentence, console, "")
     for group in groups:
-        shown |= _print_group(group, groups, console, () if joint else verdict(group), once)
+        columns |= _print_group(group, groups, console, () if joint else verdict(group), printed)
     if not groups:
         console.print("No run has finished yet.")
     if compared := [(group, group.comparisons) for group in groups if group.comparisons is not None]:
@@ -53,7 +53,7 @@ def print_leaderboard(
         baselines = any(comparisons.baseline_tests for _, comparisons in compared)
         kinds = {group.is_as_given: comparisons for group, comparisons in reversed(compared)}
         for as_given, comparisons in sorted(kinds.items()):
-            legend = _legend(comparisons, baselines, shown, as_given=as_given)
+            legend = _legend(comparisons, baselines, columns, as_given=as_given)
             if len(kinds) > 1:
                 legend = f"{'Captions as given' if as_given else 'Several seeds or files'}. {legend}"
             _say(legend, console)
@@ -115,12 +115,12 @@ def _print_group(
 
 def print_pair_table(pairs: PairTable, console: Console) -> None:
     """Print who is better than whom, a letter a pair; columns are numbered as the rows are, digit below digit."""
-    names = [f"{number:>2} {printable(name)}" for number, (name, _) in enumerate(pairs, start=1)]
+    names = [f"{index:>2} {printable(name)}" for index, (name, _) in enumerate(pairs, start=1)]
     width = max(map(len, names)) + 1
     letter_width = 2 if width + 2 * len(names) <= console.width else 1
     digits = len(str(len(names)))
-    for place in range(digits):
-        head = (f"{number:>{digits}}"[place] for number in range(1, len(names) + 1))
+    for position in range(digits):
+        head = (f"{index:>{digits}}"[position] for index in range(1, len(names) + 1))
         line = " " * width + "".join(f"{digit:>{letter_width}}" for digit in head)
         console.print(Text(line, style="dim"), soft_wrap=True)
     for name, (_, cells) in zip(names, pairs, strict=True):
@@ -163,9 +163,9 @@ def print_table(table: Table, console: Console, main: str = "") -> None:
         _say(f"{mark}) {note}", console)
 
 
-def _say_once(remarks: Iterable[str], once: set[str], console: Console) -> None:
-    for remark in dict.fromkeys(remark for remark in remarks if remark and remark not in once):
-        once.add(remark)
+def _say_once(remarks: Iterable[str], printed: set[str], console: Console) -> None:
+    for remark in dict.fromkeys(remark for remark in remarks if remark and remark not in printed):
+        printed.add(remark)
         _say(remark, console)
 
 
@@ -191,11 +191,13 @@ def _width(table: Table, index: int, main: str) -> int:
 
 
 def _name_width(table: Table) -> int:
-    names = [_name(line, table, 1).plain for line in table.all_lines] + [_APART] * bool(table.references)
+    names = [_name(line, table, 1).plain for line in table.all_lines]
+    if table.references:
+        names.append(_APART)
     return max(14, *(len(part) for name in names for part in name.split("\n")))
 
 
-def _legend(comparisons: Comparisons, baselines: bool, shown: Collection[str], *, as_given: bool) -> str:
+def _legend(comparisons: Comparisons, baselines: bool, columns: Collection[str], *, as_given: bool) -> str:
     unranked = "A model that is not significantly better than every baseline has no rank. " if baselines else ""
     rank = f"Rank: the ranks that the differences in {comparisons.metric} between all rows allow, "
     if as_given:
@@ -205,7 +207,7 @@ def _legend(comparisons: Comparisons, baselines: bool, shown: Collection[str], *
         f"{rank}over seeds and images, after these updates. False-alarm rate: 1-9 % of simulated tables of equal "
         f"models. {unranked}95 %: interval of the mean over seeds and images. ±: standard deviation over seeds."
     )
-    costs = [f"{heading}: {legend}." for heading, legend in cost_legends().items() if heading in shown]
+    costs = [f"{heading}: {legend}." for heading, legend in cost_legends().items() if heading in columns]
     return " ".join((text, *costs))
 
 

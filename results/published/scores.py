@@ -88,10 +88,10 @@ def _score(row: dict[str, Any]) -> PublishedScore:
     return PublishedScore(**row)
 
 
-def printed_rows(chosen: Iterable[PublishedScore]) -> list[dict[str, PublishedScore]]:
+def printed_rows(scores: Iterable[PublishedScore]) -> list[dict[str, PublishedScore]]:
     """Numbers as their tables show them: one row for all that share every condition, by metric, in order."""
     rows: dict[PublishedScore, dict[str, PublishedScore]] = {}
-    for score in chosen:
+    for score in scores:
         rows.setdefault(replace(score, metric="", value=0.0, unit="", note=""), {})[score.metric] = score
     return list(rows.values())
 
@@ -102,7 +102,7 @@ Chosen = Mapping[str, Sequence[str]]
 
 def chosen_by(score: PublishedScore, rows: Iterable[Chosen]) -> bool:
     """Whether a number is one of those."""
-    return any(all(getattr(score, name) in values for name, values in chosen.items()) for chosen in rows)
+    return any(all(getattr(score, name) in values for name, values in row.items()) for row in rows)
 
 
 def _chosen(entry: Mapping[str, Any]) -> Chosen:
@@ -111,7 +111,7 @@ def _chosen(entry: Mapping[str, Any]) -> Chosen:
 
 def footnotes(score: PublishedScore) -> list[str]:
     """What a reader should know of a printed number."""
-    return [text for text, chosen in all_footnotes() if chosen_by(score, [chosen])]
+    return [text for text, row in all_footnotes() if chosen_by(score, [row])]
 
 
 @cache
@@ -129,10 +129,10 @@ def domain_footnote(images: Mapping[str, int]) -> str | None:
     if images == _SERVER_DOMAINS:
         return None
     counted = [[f"{count:,} {name}" for name, count in counts.items()] for counts in (images, _SERVER_DOMAINS)]
-    here, there = map(", ".join, counted)
-    told = f"are of other images here: {here}" if all(images.values()) else "may differ here"
+    ours, server = map(", ".join, counted)
+    relation = f"are of other images here: {ours}" if all(images.values()) else "may differ here"
     return (
-        f"Domains {told}; printed scores by domain are of the nocaps server's {there}, but for ExpansionNet v2's, "
+        f"Domains {relation}; printed scores by domain are of the nocaps server's {server}, but for ExpansionNet v2's, "
         "which fit the annotations' (docs/evaluation.md)."
     )
 
@@ -169,11 +169,11 @@ def printed_of() -> dict[str, tuple[Chosen, ...]]:
 
 @cache
 def recipes() -> dict[str, PresetRecipe]:
-    found = {}
+    recipes_by_preset = {}
     for preset, entry in stored("rows.yaml")["presets"].items():
         rows, ablation = tuple(map(_chosen, entry.pop("rows", ()))), tuple(map(tuple, entry.pop("ablation", ())))
-        found[preset] = PresetRecipe(rows=rows, ablation=ablation, **entry)
-    return found
+        recipes_by_preset[preset] = PresetRecipe(rows=rows, ablation=ablation, **entry)
+    return recipes_by_preset
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,8 +254,10 @@ def best_match(
     if measured.split is None:
         return None
     printed = {"overall": (None, "all")}.get(domain, (domain.removesuffix("-domain"),))
-    found = [score for score in published_for(model, split=measured.split, metric=metric) if score.domain in printed]
-    return min([_compare(score, measured) for score in found], key=_distance, default=None)
+    candidates = [
+        score for score in published_for(model, split=measured.split, metric=metric) if score.domain in printed
+    ]
+    return min([_compare(score, measured) for score in candidates], key=_distance, default=None)
 
 
 def nearest(
@@ -313,34 +315,34 @@ def _compare(score: PublishedScore, measured: MeasuredConditions) -> PublishedMa
         differing.append(f"ensemble ({measured.models} models, not {score.ensemble_size})")
     if score.backbone is not None and _same(score, measured, "backbone") is not True:
         (differing if measured.backbone else unclear).append("backbone")
-    whole = SPLIT_IMAGES.get(score.split or "")  # of a part of a split CIDEr-D is another number
-    if measured.images is None or whole is None:
+    split_images = SPLIT_IMAGES.get(score.split or "")  # of a part of a split CIDEr-D is another number
+    if measured.images is None or split_images is None:
         unclear.append("images")
-    elif measured.images != whole:
-        differing.append(f"images ({measured.images:,}, not {whole:,})")
+    elif measured.images != split_images:
+        differing.append(f"images ({measured.images:,}, not {split_images:,})")
     if measured.recipe is None:
         unclear.append("recipe")
-    elif other := _other_recipe(score, measured.recipe):
-        differing.append(f"recipe ({other})")
+    elif differing_recipe := _other_recipe(score, measured.recipe):
+        differing.append(f"recipe ({differing_recipe})")
     return PublishedMatch(score, tuple(differing), tuple(unstated), tuple(unclear), tuple(footnotes(score)))
 
 
-def _other_recipe(score: PublishedScore, own: RunRecipe) -> str:
+def _other_recipe(score: PublishedScore, run_recipe: RunRecipe) -> str:
     """What makes a run's recipe another than that of a printed row, "" where it is the same."""
-    shipped = recipes().get(own.preset)
+    shipped = recipes().get(run_recipe.preset)
     if shipped is None:
-        return f"preset {own.preset}" if own.preset else "no paper's"
-    found = [] if chosen_by(score, shipped.rows) else [f"{own.preset} is {shipped.whose}"]
-    if shipped.digest != own.digest:
-        found.append(f"{own.preset} as another release ships it")
-    more = len(own.deviations) - _MAX_DEVIATIONS
-    found += [*own.deviations[:_MAX_DEVIATIONS], *([f"{more} more"] if more > 0 else [])]
-    return "; ".join(found)
+        return f"preset {run_recipe.preset}" if run_recipe.preset else "no paper's"
+    differences = [] if chosen_by(score, shipped.rows) else [f"{run_recipe.preset} is {shipped.whose}"]
+    if shipped.digest != run_recipe.digest:
+        differences.append(f"{run_recipe.preset} as another release ships it")
+    remaining = len(run_recipe.deviations) - _MAX_DEVIATIONS
+    differences += [*run_recipe.deviations[:_MAX_DEVIATIONS], *([f"{remaining} more"] if remaining > 0 else [])]
+    return "; ".join(differences)
 
 
 def _same(score: PublishedScore, measured: MeasuredConditions, name: str) -> bool | None:
-    own = getattr(measured, name)
-    return None if own is None else bool(own == getattr(score, name))
+    value = getattr(measured, name)
+    return None if value is None else bool(value == getattr(score, name))
 
 
 def _same_features(score: PublishedScore, measured: MeasuredConditions) -> bool | None:
@@ -389,13 +391,15 @@ class AblationTable:
 def ablation_tables(preset: str) -> tuple[AblationTable, ...]:
     """The tables whose rows a preset trains; none for other presets."""
     recipe, tables = recipes().get(preset), []
-    for place in recipe.ablation if recipe else ():
-        rows = printed_rows(each for each in scores() if (each.paper, each.table) == place and each.unit == "percent")
+    for paper_table in recipe.ablation if recipe else ():
+        rows = printed_rows(
+            score for score in scores() if (score.paper, score.table) == paper_table and score.unit == "percent"
+        )
         metrics = tuple(name for name in metric_names() if any(name in row for row in rows))
-        found = []
+        ablation_rows = []
         for row in rows:
             first = next(iter(row.values()))
             models = tuple(name for name, printed in printed_of().items() if chosen_by(first, printed))
-            found.append(AblationRow(row, first, models))
-        tables.append(AblationTable(*place, metrics, tuple(found)))
+            ablation_rows.append(AblationRow(row, first, models))
+        tables.append(AblationTable(*paper_table, metrics, tuple(ablation_rows)))
     return tuple(tables)

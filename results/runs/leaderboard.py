@@ -52,15 +52,25 @@ _RUN_HERE_WITH = frozenset({"prompt", "search", "clean", "attn", "prec", "beam",
 class Row:
     """One model (or reference) of a leaderboard: its finished runs of one configuration, over seeds.
 
-    `seeds` and `keys` run in parallel, ascending by seed. `scores[metric]` are over the whole split, `held_out` against
-    one reference less, each left out in turn; `domains` and `facts` by domain. `costs` are means over the seeds that
-    have them; times, rates and energy only over those on the machine of most runs of the group, and `other_machines`
-    says where not. `stated` are costs that a system's card states, of a training on `stated_hardware`. `differs` names
-    what sets the row apart, configuration or signature fields to values (None: has no such field): from rows of the
-    same model, or of a reference from the group's signature. `ranks` has those by metric, none for references;
-    `learning` by seed how training ended, `by_seed` the metric that sorts. `outdated`, `other_hardware` and `unmatched`
-    say why the row is not of the newest code, not computed as most rows, not as large as the others. `budget_series` is
-    equal for rows that differ in the budget alone.
+    Attributes:
+        seeds, keys: of the runs, in the same order, ascending by seed.
+        scores: by metric, over the whole split.
+        domains: scores by domain and metric.
+        costs: means over the seeds that have them; times, rates and energy only over seeds on the majority machine.
+        other_machines: by cost, the seeds that ran on another machine than most runs of the group.
+        differs: what distinguishes the row from others of the same model, or a reference from the group's signature:
+            configuration or signature fields and their values (None: it has no such field).
+        ranks: by metric; references have none.
+        learning: by seed, how training ended.
+        by_seed: the score by seed on the metric that sorts.
+        outdated: why the row is not of the newest code.
+        other_hardware: how the machine or the packages differ from those of most rows.
+        unmatched: how its size differs from that of the other models.
+        gain: what the next longer training of the same model gained.
+        held_out: scores against all references but one, each left out in turn.
+        facts: scores of stated facts by domain and metric.
+        budget_series: equal for rows that differ only in their budget.
+        stated: costs that the card of a system states, of a training on `stated_hardware`.
     """
 
     model: str
@@ -109,15 +119,18 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Rows that may be ranked against each other: same data, same split, same track, same signature.
+    """Rows that may be ranked against each other: same data, split, track and signature.
 
-    Of the track "systems", which is no run's own, rows share what they are scored by alone (`Run.table_signature`).
+    On the track "systems", rows share only the fields that scores depend on (`Run.table_signature`).
 
-    `rows` are sorted by mean `metric`, best first, those without one last; `references` may differ in the signature and
-    are never ranked. `separating` names the fields that differ between this group and others of the same data set name
-    and split. Without `rows` it has references only, and no signature. `comparisons` are what places on `metric` come
-    from. `budget` is how many times the preset's epochs its rows were trained for; `budget_series` is equal for
-    groups that differ in nothing else.
+    Attributes:
+        rows: sorted by mean `metric`, best first; rows without a score come last.
+        references: rows that are never ranked; their signature may differ. A group of references alone has no
+            signature.
+        separating: fields that differ between this group and others of the same data set and split.
+        comparisons: the tests that ranks on `metric` are derived from.
+        budget: how many times the preset's epochs its rows were trained.
+        budget_series: equal for groups that differ only in their budget.
     """
 
     dataset: str
@@ -135,11 +148,11 @@ class Group:
 
     @property
     def fields(self) -> dict[str, str]:
-        """What may separate it from other groups of its split."""
+        """All fields that can differ between groups of a split."""
         return {"data": self.fingerprint, "track": self.track, **self.signature}
 
     def fields_beside(self, group: "Group") -> dict[str, str]:
-        """Its `fields`; where one of the two has references alone, only their data can differ."""
+        """Its `fields`, to be compared with another group's; a group of references alone differs only in its data."""
         return self.fields if self.rows and group.rows else {**group.fields, "data": self.fingerprint}
 
     @property
@@ -155,10 +168,7 @@ class Group:
 
     @property
     def is_as_given(self) -> bool:
-        """Whether rows are systems that are compared, or would be, over images alone.
-
-        Where nothing was compared, systems of several files each are not: their intervals are over files and images.
-        """
+        """Whether rows are systems with one file of captions each, so that tests are over images alone."""
         if self.track != SYSTEMS:
             return False
         if self.comparisons is not None and self.comparisons.rows:
@@ -167,7 +177,7 @@ class Group:
 
     @property
     def name(self) -> str:
-        """Data set and split, that its models were trained with rewards where others were not, and for how long."""
+        """Data set, split and length of training, with "with rewards" where groups differ in that."""
         name = f"{self.dataset} {self.split}"
         if "reward" in self.separating and "reward" in self.signature:
             name += " with rewards"
@@ -177,7 +187,7 @@ class Group:
 
     @property
     def training_steps(self) -> str:
-        """How long its models were trained, as "504 updates"; "" where no run says it."""
+        """How long its models were trained, such as "504 updates"; empty if unknown."""
         steps = [row.costs.get("train_steps") for row in self.rows]
         counts = sorted({round(cost.value) for cost in steps if cost and cost.value})
         if not counts:
@@ -189,9 +199,14 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class _Context:
-    """What all groups share: the metric that sorts, all metrics that are tested, and how rows are ranked.
+    """What all groups share.
 
-    `budget_series` has runs by all but the budget, by that, and by model; `older` says by key why a run is outdated.
+    Attributes:
+        metric: the metric that rows are sorted by.
+        tested: all metrics that are tested.
+        options: how rows are ranked.
+        budget_series: runs by everything but the budget, then by budget, then by model.
+        older: by key of a run, why it is outdated.
     """
 
     store: Store
@@ -202,7 +217,7 @@ class _Context:
     older: Mapping[str, str]
 
     def image_scores(self, runs: Iterable[Run], split: str, metric: str) -> ScoreMatrix:
-        """Numbers of single images whose mean is the score."""
+        """Scores by image; their mean is the score."""
         with self.store.reading() as connection:
             return image_scores(connection, list(runs), split, metric, of_score=True)
 
@@ -215,12 +230,14 @@ def leaderboard(
     runs: Sequence[Run] | None = None,
     every_metric: bool = True,
 ) -> list[Group]:
-    """The groups of every data set, in the order they were first planned, their rows sorted by `metric`.
+    """The groups of every data set, in the order in which they were first planned.
 
     Rows that differ in any field of the signature, in the track or in the data's fingerprint never share a group.
-    `runs` are the finished ones where they were read before: another command may end or begin some meanwhile. Without
-    `every_metric`, only the scores of `metric` are tested: the others have neither places nor, of several seeds,
-    intervals.
+
+    Args:
+        metric: sorts the rows of each group.
+        runs: the finished runs, if they were read before.
+        every_metric: test all metrics; otherwise only `metric` has ranks, and intervals over several seeds.
     """
     if runs is None:
         with store.reading() as connection:
@@ -229,24 +246,26 @@ def leaderboard(
     tested = [name for name in metrics if every_metric or name == metric]
     if runs and metric not in metrics:
         raise StoreError(f"no run has a score of {metric!r}", f"choose of {', '.join(metrics)}")
-    ranked: dict[tuple[object, str], list[Run]] = {}
+    runs_by_group: dict[tuple[object, str], list[Run]] = {}
     references: dict[tuple[str, str], list[Run]] = {}
     for run in runs:
         for split in run.scores.splits:
             if run.role == "model":
-                ranked.setdefault((run.comparable, split), []).append(run)
+                runs_by_group.setdefault((run.comparable, split), []).append(run)
             else:
                 references.setdefault((run.fingerprint, split), []).append(run)
 
     budget_series: dict[object, dict[int, dict[object, list[Run]]]] = {}
-    of_split: dict[tuple[str, str], list[Run]] = {}
-    for (_, split), members in ranked.items():
-        of_split.setdefault((members[0].fingerprint, split), []).extend(members)
+    runs_of_split: dict[tuple[str, str], list[Run]] = {}
+    for (_, split), members in runs_by_group.items():
+        runs_of_split.setdefault((members[0].fingerprint, split), []).extend(members)
         for run in members:
             budgets = budget_series.setdefault((run.budget_series, split), {})
-            budgets.setdefault(run.budget, {}).setdefault(_whatever_the_schedule(run), []).append(run)
+            budgets.setdefault(run.budget, {}).setdefault(_ignoring_schedule(run), []).append(run)
     context = _Context(store, metric, tested, options, budget_series, outdated(runs))
-    groups = [_group(members, split, references, of_split, context) for (_, split), members in ranked.items()]
+    groups = [
+        _group(members, split, references, runs_of_split, context) for (_, split), members in runs_by_group.items()
+    ]
     accompanied = {(group.fingerprint, group.split) for group in groups}
     for (fingerprint, split), lone_references in references.items():
         if (fingerprint, split) not in accompanied:
@@ -258,15 +277,16 @@ def leaderboard(
     return groups
 
 
-def _whatever_the_schedule(run: Run) -> object:
+def _ignoring_schedule(run: Run) -> object:
+    """Model and configuration of a run without its schedule."""
     return run.model, frozenset(item for item in run.variant.items() if not item[0].startswith("preset.schedule."))
 
 
 def _gain(runs: Sequence[Run], split: str, margin: float, context: _Context) -> Gain | None:
-    """What the next larger budget gives the model of these runs, on the seeds that both have; all are scored."""
+    """What the next larger budget gains for the model of these runs, over the seeds that both have."""
     budgets = context.budget_series.get((runs[0].budget_series, split), {})
     for next_budget in sorted(budget for budget in budgets if budget > runs[0].budget):
-        longer_runs = budgets[next_budget].get(_whatever_the_schedule(runs[0]), ())
+        longer_runs = budgets[next_budget].get(_ignoring_schedule(runs[0]), ())
         seeds = {run.seed for run in runs} & {run.seed for run in longer_runs}
         scores, longer_scores = (
             _values([run for run in side if run.seed in seeds], split, context.metric) for side in (runs, longer_runs)
@@ -293,10 +313,10 @@ def rows_of(runs: Iterable[Run]) -> list[list[Run]]:
 
 
 def _independent(runs: Sequence[Run]) -> list[Run]:
-    """Runs of a row less those that share a model, or a file of captions, with one before; no two have one seed.
+    """The runs of a row without those that share a model, or a file of captions, with an earlier one.
 
-    Each command numbers files and ensembles anew, whatever others of their name there are. A checkpoint has no seeds:
-    it has one run, the last.
+    Each command numbers files and ensembles from 0, so runs of equal seeds get new ones. A checkpoint has no seeds:
+    only its last run counts.
     """
     if runs[0].is_system and runs[0].kind != "captions":
         return [max(runs, key=lambda run: run.id)]
@@ -314,19 +334,21 @@ def _group(
     members: Sequence[Run],
     split: str,
     all_references: Mapping[tuple[str, str], Sequence[Run]],
-    of_split: Mapping[tuple[str, str], Sequence[Run]],
+    runs_of_split: Mapping[tuple[str, str], Sequence[Run]],
     context: _Context,
 ) -> Group:
-    """Of runs that may be ranked.
+    """The group of runs that may be ranked against each other.
 
-    `all_references` and `of_split` are the references and all models' runs by data and split.
+    Args:
+        all_references: runs of references by data and split.
+        runs_of_split: runs of all models by data and split.
     """
     first = members[0]
     rows = _sorted_rows(members, split, context.metric)
     machines = majority_machine(run.environment for run in members)
     references = _newest(all_references.get((first.fingerprint, split), ()), first.table_conditions)
     reference_rows = _sorted_rows(references, split, context.metric)
-    other_rows = rows_of(run for run in of_split[first.fingerprint, split] if run.comparable != first.comparable)
+    other_rows = rows_of(run for run in runs_of_split[first.fingerprint, split] if run.comparable != first.comparable)
     baselines = baseline_rows(rows, rows_of(references), other_rows)
 
     means = [_mean(runs, split, context.metric) for runs in rows]
@@ -358,7 +380,7 @@ def _group(
 
 
 def _group_of_references(runs: Sequence[Run], split: str, context: _Context) -> Group:
-    """Of references beside which there is no model."""
+    """A group of references, for data without any model."""
     first = runs[0]
     references = _newest(runs, {})
     table = _Table([], _sorted_rows(references, split, context.metric), [], split, (0.0, None), set())
@@ -368,9 +390,14 @@ def _group_of_references(runs: Sequence[Run], split: str, context: _Context) -> 
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """The rows of a group and its references, each best first, and the baselines that the rows are tested against.
+    """What is tested together.
 
-    `trained_longer` are the indices of rows that were trained longer under a larger budget too.
+    Attributes:
+        rows: the runs of each row, best row first.
+        references: the runs of each reference, best first.
+        baselines: the runs of each baseline that rows are tested against.
+        margin: the difference below which rows are the same, and what it is a share of.
+        trained_longer: indices of rows that have a longer training in another group.
     """
 
     rows: list[list[Run]]
@@ -383,9 +410,11 @@ class _Table:
 
 @dataclass(slots=True)
 class _Tests:
-    """What the scores of single images say of a table.
+    """The results of testing a table on the scores of its images.
 
-    `scores` are the spreads of each row by metric, those of the references last; `ranks` those of each row, by metric.
+    Attributes:
+        scores: by metric, for each row and then for each reference.
+        ranks: by metric, for each row.
     """
 
     scores: list[dict[str, Spread]]
@@ -395,17 +424,17 @@ class _Tests:
 
 
 def _test_table(table: _Table, context: _Context) -> _Tests:
-    """Test a table on one metric after the other: only the scores of one are held at once."""
+    """Test a table metric by metric, so that the image scores of only one are in memory."""
     all_rows = [*table.rows, *table.references]
     tests = _Tests([spreads({run.seed: run.scores.metrics(table.split) for run in runs}) for runs in all_rows])
-    # The metric that sorts says which rows compete on all others.
+    # The metric that sorts comes first: it decides which rows compete on the others.
     for metric in dict.fromkeys((context.metric, *context.tested)):
         _test_metric(table, tests, metric, context)
     return tests
 
 
 def _test_metric(table: _Table, tests: _Tests, metric: str, context: _Context) -> None:
-    """Read the scores of all images on a metric, and add what they say to the tests."""
+    """Test a table on one metric and add the results to `tests`."""
     all_rows = [*table.rows, *table.references]
     read_rows = [*all_rows, *table.baselines] if metric == context.metric else all_rows
     image_scores = context.image_scores(chain.from_iterable(read_rows), table.split, metric)
@@ -430,26 +459,31 @@ def _test_metric(table: _Table, tests: _Tests, metric: str, context: _Context) -
 
 
 def _conditions_of_system(run: Run, rows: Iterable[Sequence[Run]]) -> dict[str, str | None]:
-    """How a system was run here, where others of its table were run otherwise; and that images were not named."""
-    own, others = run.variant, [other[0].variant for other in rows if other[0].kind != "captions"]
-    shown: dict[str, str | None] = {}
+    """How a system was run, where others of its table were run differently; `ids` where images were not named."""
+    variant = run.variant
+    conditions: dict[str, str | None] = {}
     if run.kind != "captions":
-        # A template is laid out for each family in its own way, which the digest behind its name says.
-        short = [{name: value.partition("#")[0] for name, value in variant.items()} for variant in (own, *others)]
-        shown = {name: own.get(name) for name in _differences(short[0], short[1:]) if name in _RUN_HERE_WITH}
-    return shown | ({"ids": own["ids"]} if "ids" in own else {})
+        # Only names are compared: the digest behind the name of a template differs between families of models.
+        variants = [variant, *(other[0].variant for other in rows if other[0].kind != "captions")]
+        names = [{field: value.partition("#")[0] for field, value in fields.items()} for fields in variants]
+        for field_name in _differences(names[0], names[1:]):
+            if field_name in _RUN_HERE_WITH:
+                conditions[field_name] = variant.get(field_name)
+    if "ids" in variant:
+        conditions["ids"] = variant["ids"]
+    return conditions
 
 
 def _references(
     runs: Sequence[Run], table: _Table, tests: _Tests, conditions: Mapping[str, str], context: _Context
 ) -> tuple[Row, ...]:
-    """Rows of references; they differ from the `conditions` of the group, where it has any."""
+    """The rows of references, which name how they differ from the `conditions` of the group, if it has any."""
     group = [conditions] if conditions else []
     machines = majority_machine(run.environment for run in runs)
     rows = []
     for row, scores in zip(table.references, tests.scores[len(table.rows) :], strict=True):
         differs = _differences(row[0].conditions, group)
-        if group and conditions["track"] == SYSTEMS:  # in which no reference is, nor most of what it is made by
+        if group and conditions["track"] == SYSTEMS:  # references have other tracks and most other fields
             differs = {
                 name: value
                 for name, value in differs.items()
@@ -457,13 +491,13 @@ def _references(
             }
             differs.pop("track", None)
         if "rev" in conditions:
-            differs.pop("v", None)  # of a results revision any release is comparable
+            differs.pop("v", None)  # releases of one results revision are comparable
         rows.append(_row(row, table.split, scores, differs, context, machines))
     return tuple(rows)
 
 
 def _newest(runs: Sequence[Run], conditions: Mapping[str, str]) -> list[Run]:
-    """Of a reference that several codes made, the one of the group's results revision, or else the last."""
+    """Each reference once: the run of the group's results revision, or else the last."""
     by_code: dict[object, list[Run]] = {}
     for run in runs:
         same = frozenset(without_code(run.conditions).items())
@@ -483,6 +517,7 @@ def _row(
     context: _Context,
     machines: Mapping[Phase, str],
 ) -> Row:
+    """The row of these runs, which differ only in their seed."""
     domains = list(dict.fromkeys(domain for run in runs for domain in run.scores.domains(split)))
 
     def over_seeds(domain: str = OVERALL, kind: Kind = "usual") -> dict[str, Spread]:
@@ -510,17 +545,18 @@ def _row(
         facts={domain: over_seeds(domain, "fact") for domain in runs[0].scores.domains(split, "fact")},
         learning={run.seed: run.learning for run in runs if run.learning is not None},
         by_seed=_values(runs, split, context.metric),
-        budget_series=_whatever_the_schedule(runs[0]),
+        budget_series=_ignoring_schedule(runs[0]),
         stated=_stated_costs(runs[0].card),
         stated_hardware=runs[0].card.get("hardware") or "",
     )
 
 
 def _stated_costs(card: Mapping[str, Any]) -> dict[str, Quantity]:
-    """What the card of a system that was trained elsewhere states of its costs, by their names here."""
+    """The costs that the card of a system states, by their names here."""
     stated = {}
     for name, field_name, factor, unit in _STATED:
-        if (value := card.get(field_name)) is not None:
+        value = card.get(field_name)
+        if value is not None:
             stated[name] = Quantity(factor * value, unit=unit)
     return stated
 
@@ -541,7 +577,7 @@ def _mean(runs: Sequence[Run], split: str, metric: str) -> float | None:
 
 
 def _differences(own: Mapping[str, str], others: Sequence[Mapping[str, str]]) -> dict[str, str | None]:
-    """Fields in which any of the others differs, with one's own value; None where one has no such field."""
+    """The fields in which any of `others` differs from `own`, with the own value; None: no such field."""
     names = dict.fromkeys(name for fields in (own, *others) for name in fields)
     return {name: own.get(name) for name in names if any(other.get(name) != own.get(name) for other in others)}
 
@@ -551,7 +587,7 @@ def _plugins(run: Run) -> tuple[str, ...]:
 
 
 def outdated(runs: Sequence[Run]) -> dict[str, str]:
-    """By key, why a run is of other code than the last run, or its model's last beside the same plug-ins."""
+    """Why runs are outdated, by key: the last run, or their model's last with the same plug-ins, has newer code."""
     newest: dict[object, CodeRecord] = {}
     last: CodeRecord | None = None
     reasons = {}

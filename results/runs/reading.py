@@ -64,7 +64,7 @@ def read_runs(connection: Connection, *conditions: ColumnElement[bool]) -> list[
 def described_config(config: Mapping[str, Any] | None, record: Mapping[str, Any]) -> dict[str, Any]:
     """What a run was and what describes it, less its paths and how it was executed; of captionbench 1 the record alone.
 
-    How its preset came about is told as captionbench 1 did.
+    How its preset was made is described in the form of captionbench 1.
     """
     if config is None:
         return dict(record)

@@ -117,7 +117,8 @@ def rows_on_other_hardware(rows: Sequence[Sequence[Run]]) -> dict[int, str]:
 
 
 def _named(seeds: Sequence[int]) -> str:
-    return f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
+    noun = "seed" if len(seeds) == 1 else "seeds"
+    return f"{noun} {', '.join(map(str, seeds))}"
 
 
 def _name(environment: Mapping[str, Any]) -> str:

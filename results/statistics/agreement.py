@@ -32,17 +32,17 @@ class Agreement:
 
 def taus(scores: Array, ratings: Array, images: Indices) -> dict[str, Agreement]:
     """Stuart's (1953) tau-c and Kendall's (1945) tau-b of captions' scores and ratings, (N,); `images` count from 0."""
-    of = int(images.max()) + 1
+    image_count = int(images.max()) + 1
     concordant = _signs(scores, ratings)
     untied = [len(values) - _ties(values) for values in (scores, ratings)]
-    total, (left, right) = concordant.sum(), (counts.sum() for counts in untied)
+    total, (untied_scores, untied_ratings) = concordant.sum(), (counts.sum() for counts in untied)
     count, fewer = len(scores), min(len(np.unique(scores)), len(np.unique(ratings)))
-    root, whole = np.sqrt(left * right), count**2 * (fewer - 1) / fewer
+    root, most_pairs = np.sqrt(untied_scores * untied_ratings), count**2 * (fewer - 1) / fewer
     with np.errstate(divide="ignore", invalid="ignore"):
-        tau_b, tau_c = total / root, total / whole
-        by_b = 2 * concordant / root - tau_b * (untied[0] / left + untied[1] / right)
-        by_c = 2 * concordant / whole - 2 * tau_c / count
-    return {TAU_C: _agreement(tau_c, by_c, images, of), TAU_B: _agreement(tau_b, by_b, images, of)}
+        tau_b, tau_c = total / root, total / most_pairs
+        by_b = 2 * concordant / root - tau_b * (untied[0] / untied_scores + untied[1] / untied_ratings)
+        by_c = 2 * concordant / most_pairs - 2 * tau_c / count
+    return {TAU_C: _agreement(tau_c, by_c, images, image_count), TAU_B: _agreement(tau_b, by_b, images, image_count)}
 
 
 def pairwise_accuracy(scores: Array, better: Indices, worse: Indices, images: Indices) -> Agreement:
@@ -82,8 +82,8 @@ def pairs_of_images(ratings: Array, images: Indices) -> tuple[Indices, Indices, 
             if ratings[first] != ratings[second]:
                 pair = (first, second) if ratings[first] > ratings[second] else (second, first)
                 pairs.append((*pair, int(images[first])))
-    better, worse, of = np.array(pairs, np.int64).reshape(-1, 3).T
-    return better, worse, of
+    better, worse, pair_images = np.array(pairs, np.int64).reshape(-1, 3).T
+    return better, worse, pair_images
 
 
 def _agreement(value: float, by_item: Array, images: Indices, count: int) -> Agreement:
@@ -106,9 +106,9 @@ def _signs(scores: Array, ratings: Array) -> Array:
     """For each caption the concordant less the discordant pairs with all others."""
     signs = np.zeros(len(scores))
     for level in np.unique(ratings):
-        others = np.sort(scores[ratings == level])
-        lower = np.searchsorted(others, scores, "left")
-        higher = len(others) - np.searchsorted(others, scores, "right")
+        level_scores = np.sort(scores[ratings == level])
+        lower = np.searchsorted(level_scores, scores, "left")
+        higher = len(level_scores) - np.searchsorted(level_scores, scores, "right")
         signs += np.sign(ratings - level) * (lower - higher)
     return signs
 

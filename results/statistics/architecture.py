@@ -66,8 +66,10 @@ def architecture_mean(scores: Array) -> Estimate:
     if (reason := missing(scores)) is not None:
         return Estimate(mean, n=images, reason=reason)
     model = summary(scores)
-    left = np.maximum(model.images.var(ddof=1) / images - model.interaction, 0.0)
-    error, degrees = error_and_degrees((model.between, np.zeros(())), (model.degrees, model.degrees), left, images)
+    images_variance = np.maximum(model.images.var(ddof=1) / images - model.interaction, 0.0)
+    error, degrees = error_and_degrees(
+        (model.between, np.zeros(())), (model.degrees, model.degrees), images_variance, images
+    )
     half = float(t_quantile(LEVEL, degrees) * error)
     return Estimate(mean, mean - half, mean + half, n=images)
 
@@ -105,8 +107,8 @@ def summary(scores: Array) -> ScoreSummary:
     seeds, images = scores.shape[-2:]
     by_image, by_seed = scores.mean(axis=-2), scores.mean(axis=-1)
     centred = by_seed - by_seed.mean(axis=-1, keepdims=True)
-    left = scores - by_image[..., None, :] - centred[..., None]
-    interaction = np.square(left).sum(axis=(-2, -1)) / ((seeds - 1) * (images - 1) * seeds * images)
+    residuals = scores - by_image[..., None, :] - centred[..., None]
+    interaction = np.square(residuals).sum(axis=(-2, -1)) / ((seeds - 1) * (images - 1) * seeds * images)
     between = np.square(centred).sum(axis=-1) / ((seeds - 1) * seeds)
     return ScoreSummary(by_image, between, interaction, np.full(between.shape, seeds - 1.0))
 
@@ -140,17 +142,21 @@ def images_part(first: ScoreSummary, second: ScoreSummary) -> Array:
 
 
 def error_and_degrees(
-    between: tuple[Array, Array], free: tuple[Array, Array], left: Array, images: int
+    between: tuple[Array, Array], free: tuple[Array, Array], images_variance: Array, images: int
 ) -> tuple[Array, Array]:
-    """Standard errors and degrees of freedom.
+    """Standard errors and degrees of freedom of differences of two models' means.
 
-    `between` are the variances of both models' means, `free` the degrees of freedom of each; `left` the images' part.
+    Args:
+        between: the variances of both models' means over their seeds.
+        free: the degrees of freedom of each of these.
+        images_variance: the part of the variance that is due to the images.
+        images: their number.
     """
-    part = between[0] + between[1]
-    variance = part + left
+    seeds_variance = between[0] + between[1]
+    variance = seeds_variance + images_variance
     squares = np.square(between[0]) / free[0] + np.square(between[1]) / free[1]
-    # squares / part is the seeds' part by Welch's degrees of freedom, so that models without any spread need no case.
-    reciprocal = ratio(ratio(squares, part), variance) + ratio(left, variance) / (images - 1)
+    # squares / seeds_variance is Welch's formula, in a form that models without any spread do not divide by zero.
+    reciprocal = ratio(ratio(squares, seeds_variance), variance) + ratio(images_variance, variance) / (images - 1)
     degrees = np.where(variance > 0, ratio(np.ones_like(reciprocal), reciprocal), images - 1)
     return np.sqrt(variance), degrees
 
@@ -308,9 +314,9 @@ class Ranking(NamedTuple):
 def rank_models(models: Sequence[Array]) -> Ranking:
     """All pairs of models by their scores (S, N) of the same images and as many seeds, and each model's ranks.
 
-    Pairs are told apart by Holm's correction. Ranks run from 1 plus the number of models that are surely better to the
-    number of models less those that are surely worse (Klein, Wright and Wieczorek 2020). Intervals of pairs hold all at
-    once (Bonferroni). One row of scores each is taken as it is: ranks are then over images, by sign flips.
+    Pairs are tested with Holm's correction. Ranks run from 1 plus the number of significantly better models to the
+    number of models minus the significantly worse ones (Klein, Wright and Wieczorek 2020). The intervals of all pairs
+    hold at once (Bonferroni). With one row of scores each, ranks are over images, by sign flips.
     """
     for scores in models:
         if scores.ndim != 2 or len(scores) < 1 or scores.shape[1] < 2 or scores.shape != models[0].shape:
@@ -342,7 +348,7 @@ def _pairs(models: Sequence[ScoreSummary], seeds: int) -> list[ModelPair]:
         return []
     images = models[0].images.shape[-1]
     later = (ScoreSummary(*map(np.array, zip(*models[one:], strict=True))) for one in range(1, len(models)))
-    tests = [difference_of_means(model, others) for model, others in zip(models, later, strict=False)]
+    tests = [difference_of_means(model, later_models) for model, later_models in zip(models, later, strict=False)]
     gaps, errors, degrees = (np.concatenate(parts) for parts in zip(*tests, strict=True))
     degrees = np.array([joint_degrees(free, (seeds, seeds), len(pairs)) for free in degrees.tolist()])
     alpha = ALPHA / len(pairs)
@@ -358,8 +364,8 @@ def _pairs(models: Sequence[ScoreSummary], seeds: int) -> list[ModelPair]:
         else:
             estimate = Estimate(gap, low, high, p, images)
         one, two = (models[index] for index in pair)
-        left, variance = float(images_part(one, two)), error**2
-        falling = left + float(min(one.interaction, one.between) + min(two.interaction, two.between))
-        share, falls = (part / variance if variance else 0.0 for part in (left, falling))
+        images_variance, variance = float(images_part(one, two)), error**2
+        falling = images_variance + float(min(one.interaction, one.between) + min(two.interaction, two.between))
+        share, falls = (part / variance if variance else 0.0 for part in (images_variance, falling))
         compared.append(ModelPair(*pair, estimate, error, free, share, falls, quantile))
     return compared

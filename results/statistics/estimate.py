@@ -29,5 +29,5 @@ class Estimate:
 
     def negated(self) -> Self:
         """The difference seen from the other side."""
-        value, low, high = (None if number is None else -number for number in (self.value, self.high, self.low))
+        value, low, high = (None if bound is None else -bound for bound in (self.value, self.high, self.low))
         return replace(self, value=value, low=low, high=high)

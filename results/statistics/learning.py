@@ -90,14 +90,14 @@ def mean_learning(seeds: Collection[Learning]) -> Learning:
     are. Where patience ended a training, its rise counts as none. One that cannot say leaves it unknown, and one whose
     rate was near zero leaves it open whether it had finished.
     """
-    states, fewest = {each.state for each in seeds}, min((each.validations for each in seeds), default=0)
+    states, fewest = {seed.state for seed in seeds}, min((seed.validations for seed in seeds), default=0)
     if not seeds or "unknown" in states:
         return Learning("unknown", fewest)
     if states in ({"at chance"}, {"stopped early"}):
         return Learning(states.pop(), fewest)
-    rises = [0.0 if each.state == "stopped early" else each.rise or 0.0 for each in seeds]
+    rises = [0.0 if seed.state == "stopped early" else seed.rise or 0.0 for seed in seeds]
     rise = sum(rises) / len(rises)
-    error = sqrt(sum((each.error or 0.0) ** 2 for each in seeds)) / len(rises)
+    error = sqrt(sum((seed.error or 0.0) ** 2 for seed in seeds)) / len(rises)
     finished: State = "rate near zero" if "rate near zero" in states else "finished learning"
     return Learning("still learning" if rise - error > RISE else finished, fewest, rise, error)
 
@@ -111,7 +111,10 @@ def _never_falling(scores: Sequence[float]) -> list[float]:
     for score in scores:
         mean, count = score, 1
         while blocks and blocks[-1][0] >= mean:
-            before, many = blocks.pop()
-            mean, count = (before * many + mean * count) / (many + count), many + count
+            previous_mean, previous_count = blocks.pop()
+            mean, count = (
+                (previous_mean * previous_count + mean * count) / (previous_count + count),
+                previous_count + count,
+            )
         blocks.append((mean, count))
     return [mean for mean, count in blocks for _ in range(count)]

@@ -1,4 +1,4 @@
-"""What difference of two architectures can be told apart (`docs/statistics.md`): power of the test over both.
+"""Which difference of two architectures a test detects, its power (`docs/statistics.md`).
 
 Both models have S seeds and the same N images. s is the standard deviation of a model's seed means over these images,
 d that over images of the two models' paired difference, without the interaction with seeds. The difference D of two
@@ -46,17 +46,17 @@ def detectable(seeds: int, images: int, seed_deviation: float, image_deviation: 
     between = seed_deviation**2 / seeds * gammaincinv((seeds - 1) / 2, middles) * 2 / (seeds - 1)
     pairs = np.meshgrid(between, between)
     variance = 2 * seed_deviation**2 / seeds
-    left = _images_left(images, image_deviation)
+    images_variance = _images_left(images, image_deviation)
     drawn, free = (pairs[0].ravel(), pairs[1].ravel()), (np.array(seeds - 1.0), np.array(seeds - 1.0))
-    error, degrees = error_and_degrees(drawn, free, np.full_like(drawn[0], left), images)
-    joint = np.array([joint_degrees(each, (seeds, seeds), tests) for each in degrees.tolist()])
-    return _found(error, joint, variance + left, tests)
+    error, degrees = error_and_degrees(drawn, free, np.full_like(drawn[0], images_variance), images)
+    joint = np.array([joint_degrees(freedom, (seeds, seeds), tests) for freedom in degrees.tolist()])
+    return _found(error, joint, variance + images_variance, tests)
 
 
 def detectable_at_best(images: int, image_deviation: float, tests: int = 1) -> float:
     """What `detectable` falls towards as seeds are added: the images' part remains, that of a paired test over them."""
-    left = _images_left(images, image_deviation)
-    return _found(np.sqrt([left]), np.array([images - 1.0]), left, tests)
+    images_variance = _images_left(images, image_deviation)
+    return _found(np.sqrt([images_variance]), np.array([images - 1.0]), images_variance, tests)
 
 
 def detectable_from(first: Array, second: Array, tests: int = 1) -> float:
@@ -67,18 +67,20 @@ def detectable_from(first: Array, second: Array, tests: int = 1) -> float:
     if first.shape != second.shape or min(first.shape) < 2:
         raise ValueError(f"scores of as many seeds and images, two or more: {first.shape}, {second.shape}")
     seeds, images = first.shape
-    one, two = summary(first), summary(second)
-    seed_deviation = float(np.sqrt(seeds * (one.between + two.between) / 2))
-    return detectable(seeds, images, seed_deviation, float(np.sqrt(images * images_part(one, two))), tests)
+    first_summary, second_summary = summary(first), summary(second)
+    seed_deviation = float(np.sqrt(seeds * (first_summary.between + second_summary.between) / 2))
+    return detectable(
+        seeds, images, seed_deviation, float(np.sqrt(images * images_part(first_summary, second_summary))), tests
+    )
 
 
-def seed_deviation_over(images: int, seed_deviation: float, interaction: float, known: int) -> float:
+def seed_deviation_over(images: int, seed_deviation: float, interaction: float, known_images: int) -> float:
     """The deviation of a model's seed means over `images`, from that over the `known` number of images.
 
     `interaction` is e, the deviation of seed and image together. Its part e²/N is at most the whole variance.
     """
-    part = min(interaction**2 / known, seed_deviation**2)
-    return float(np.sqrt(seed_deviation**2 - part + part * known / images))
+    part = min(interaction**2 / known_images, seed_deviation**2)
+    return float(np.sqrt(seed_deviation**2 - part + part * known_images / images))
 
 
 def least_seeds(difference: float, images: int, seed_deviation: float, image_deviation: float) -> int | None:
@@ -122,6 +124,6 @@ def _found(error: Array, degrees: Array, variance: float, tests: int) -> float:
     return float(brentq(missing, 0.0, float(half.max()) + 2.0)) * spread
 
 
-def _least(few: int, most: int, enough: Callable[[int], bool]) -> int | None:
+def _least(least: int, most: int, enough: Callable[[int], bool]) -> int | None:
     """The least number from `few` on that is enough; None where `most` is not."""
-    return bisect_left(range(most), True, few, key=enough) if enough(most) else None
+    return bisect_left(range(most), True, least, key=enough) if enough(most) else None

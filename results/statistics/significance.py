@@ -77,8 +77,8 @@ def exchanges(images: int) -> Iterator[Array]:
 
 def draws(images: int, *, resamples: int = RESAMPLES) -> Iterator[Array]:
     """How often each image is drawn in each bootstrap resample, with replacement: blocks of (rows, images)."""
-    few = images * resamples <= _NUMBERS_KEPT
-    for drawn in _kept_draws(images, resamples) if few else _draws(images, resamples):
+    are_kept = images * resamples <= _NUMBERS_KEPT
+    for drawn in _kept_draws(images, resamples) if are_kept else _draws(images, resamples):
         yield drawn.astype(np.float64)
 
 
@@ -137,24 +137,24 @@ def sign_flip_pairs(scores: Array, pairs: Sequence[tuple[int, int]], alpha: floa
     images, differences = len(scores), scores[:, first] - scores[:, second]
     total = differences.sum(axis=0)
     extreme = np.zeros(len(pairs), np.int64)
-    ends: list[Array] = []
+    interval_ends: list[Array] = []
     for exchanged in exchanges(images):
         by_model = exchanged @ scores
         flipped = by_model[:, first] - by_model[:, second]
         extreme += _as_extreme(total - 2 * flipped, total, images)
-        ends.append(_ends(flipped, exchanged, total))
-    return _p_values(extreme, differences), *_bounds(np.concatenate(ends, axis=1), differences, alpha)
+        interval_ends.append(_ends(flipped, exchanged, total))
+    return _p_values(extreme, differences), *_bounds(np.concatenate(interval_ends, axis=1), differences, alpha)
 
 
 def sign_flip_intervals(differences: Array, alphas: Sequence[float]) -> list[tuple[float, float]]:
     """The intervals of the means of paired differences (N, K), each at its own level, as of `sign_flip_pairs`."""
     total = differences.sum(axis=0)
     drawn = [_ends(exchanged @ differences, exchanged, total) for exchanged in exchanges(len(differences))]
-    ends = np.concatenate(drawn, axis=1)
+    interval_ends = np.concatenate(drawn, axis=1)
     intervals = []
     for column, alpha in enumerate(alphas):
         only = slice(column, column + 1)
-        low, high = _bounds(ends[:, :, only], differences[:, only], alpha)
+        low, high = _bounds(interval_ends[:, :, only], differences[:, only], alpha)
         intervals.append((float(low[0]), float(high[0])))
     return intervals
 
@@ -171,13 +171,13 @@ def _ends(flipped: Array, exchanged: Array, total: Array) -> Array:
     return np.stack((low, -high))
 
 
-def _bounds(ends: Array, differences: Array, alpha: float) -> tuple[Array, Array]:
+def _bounds(interval_ends: Array, differences: Array, alpha: float) -> tuple[Array, Array]:
     """Low and high ends (K,) of the intervals at a level, from the ends (2, R, K) of all draws."""
     images = len(differences)
     draws = 2**images if is_exact(images) else RESAMPLES + 1  # what was observed is one of them
     rejected = int(alpha * draws) - (not is_exact(images))
     if rejected >= 0:
-        low, high = np.partition(ends, rejected, axis=1)[:, rejected]
+        low, high = np.partition(interval_ends, rejected, axis=1)[:, rejected]
         return low, -high
     mean, half = differences.sum(axis=0) / images, np.full(differences.shape[1], np.inf)
     level = 2 * np.log(2 / alpha)

@@ -82,7 +82,7 @@ def test_debug_shows_the_traceback(monkeypatch: pytest.MonkeyPatch, fail: Fail) 
         (PermissionError(errno.EACCES, "Permission denied", "/disk/file"), "error: /disk/file: Permission denied\n"),
         (
             OSError(errno.ENAMETOOLONG, "File name too long", "/disk/" + "x" * 300),
-            "xxx is longer than the system takes\n",
+            "xxx is too long for the system\n",
         ),
         (OSError(errno.EMFILE, "Too many open files"), "Too many open files\n"),
         (MemoryError(), "memory"),

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from harness.cli.errors import explained, say_error
+from harness.cli.errors import explain, print_error
 from harness.utils.errors import BenchError
 from results import DatasetRecord, ImageRecord, Store
 from results.errors import StoreError
@@ -121,13 +121,13 @@ def _code(words: list[str]) -> int:
     except SystemExit as end:
         return int(end.code or 0)
     except (BenchError, StoreError, ZooError) as error:
-        say_error(error, error)
+        print_error(error, error)
         return 2
     except Exception as error:
-        message, code = explained(error, [])
+        message, code = explain(error, [])
         if code != 2:
             raise
-        say_error(message, error)
+        print_error(message, error)
         return code
     return 0
 

@@ -6,7 +6,7 @@ from contextlib import redirect_stderr, redirect_stdout
 
 import pytest
 
-from harness.cli.errors import say_error
+from harness.cli.errors import print_error
 from harness.cli.inputs import warn
 from harness.cli.output import echo, format_table
 from harness.utils.errors import BenchError
@@ -42,7 +42,7 @@ def printed(say: Callable[[], object]) -> str:
         lambda text: echo(format_table(("a", "b"), [(text, "1")], "table")),
         lambda text: Reporter().note(text),
         lambda text: warn(text, text),
-        lambda text: say_error(error := BenchError("wrong", text), error),
+        lambda text: print_error(error := BenchError("wrong", text), error),
     ],
 )
 def test_a_name_is_shown_and_not_obeyed(say: Callable[[str], None]) -> None:

@@ -21,7 +21,7 @@ time.sleep(60)  # as importing torch takes its time
 """
 STARTS = """
 import sys
-from harness.cli.errors import say_interrupted
+from harness.cli.errors import print_interrupted
 from harness.utils.processes import make_worker, starting_worker
 from harness.utils.signals import end_on_sigterm
 end_on_sigterm()
@@ -35,7 +35,7 @@ try:
 except KeyboardInterrupt as interrupt:
     worker.kill()
     worker.join()
-    sys.exit(say_interrupted(interrupt))
+    sys.exit(print_interrupted(interrupt))
 """
 
 

@@ -180,7 +180,7 @@ def tune(benchmark: Benchmark, reporter: Reporter, *, trials: int, space: Search
 
 
 def _trained(benchmark: Benchmark, reporter: Reporter) -> list[RequestedModel]:
-    """The models of a benchmark that are trained; the reporter is told of the others."""
+    """The models of a benchmark that are trained; the others are noted by the reporter."""
     requested = resolve_models(benchmark.experiment.models, benchmark.workspace)
     models = [model for model in requested if model.kind == "trained"]
     others = ", ".join(model.name for model in requested if model.kind != "trained")

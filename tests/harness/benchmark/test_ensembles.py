@@ -159,5 +159,5 @@ def test_members_must_be_there_and_alike(small: RunContext, workspace: Workspace
         with pytest.raises(BenchError, match=f"{KEYS[1]} have other decodings"):
             run(stored, small, services)
         services.store.plan([make_spec(KEYS[1], "show_tell", small)])
-        with pytest.raises(BenchError, match=f"not finished: {KEYS[1]}"):
+        with pytest.raises(BenchError, match=f"members are not finished: {KEYS[1]}"):
             run(stored, small, services)

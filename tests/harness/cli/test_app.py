@@ -132,6 +132,8 @@ MISTAKES = {
     "run --output-dir runs": "--workspace",
     "run --fp16": "--precision bf16",
     "run --resume": "the same command",
+    "run --on ray": "--executor",
+    "report --place-unfinished": "--rank-unconverged",
     "run --set lr=0.1": "schedule.stages.0.learning_rate.peak=0.1",
     "run --set learning_rate=0.001": "schedule.stages.0.learning_rate.peak=0.001",
     "run --set decoding.beam=5": "decoding.beam_size=5",

@@ -75,7 +75,7 @@ def test_regions_are_verified_where_no_picture_is(photos: Path) -> None:
         bench_or_raise("data", *arguments)
     code, output = bench_or_raise("data", *arguments, "--regions", photos / "bu_att")
     assert code == 1
-    assert "the regions alone are checked" in output
+    assert "only the regions are checked" in output
     assert "image 1 (test): has no regions" in output
     assert "1 of 2 images cannot be used (test 1)" in output
 
@@ -88,7 +88,7 @@ def test_images_without_a_box_are_a_finding(photos: Path) -> None:
         file.write_text(json.dumps({"images": [], "annotations": boxes}))
         found, output = bench_or_raise("data", *arguments, "--regions", file)
         assert found == code
-        assert ("all 2 images are sound" in output) == (code == 0)
+        assert ("all 2 images can be used" in output) == (code == 0)
         assert ("1 of 2 images have no box" in output) == (code == 1)
         assert ("(test 1): 1" in output) == (code == 1)
 

@@ -74,7 +74,10 @@ def test_numbers_without_images_are_taken_by_position_where_somebody_says_so(fil
     bench_ok(*words, "--scores", f"P={numbers}", "--by-position")
     assert json.loads(out.read_text())["per_image"]["P"] == {"5": 0.5, "7": 0.7, "3": 0.3}
     numbers.write_text('[{"image_id": 5, "P": 0.5}, {"image_id": 5, "P": 9.0}]')
-    for scores, said in {f"P={numbers}": "more than one number", f"CIDEr-D (df:domain)={numbers}": "names no"}.items():
+    for scores, said in {
+        f"P={numbers}": "more than one number",
+        f"CIDEr-D (df:domain)={numbers}": "is not NAME=FILE",
+    }.items():
         assert said in str(bench(*words, "--scores", scores).exception)
     cards = tmp_path / "cards.yaml"
     cards.write_text(json.dumps({predictions.name: {"name": "Ours", "scores": {"CIDEr-D": numbers.name}}}))
@@ -485,7 +488,7 @@ def test_several_files_are_compared_with_the_first(series, tmp_path):
 def test_as_many_files_are_scored_at_a_time_as_there_are_cores_and_memory(monkeypatch, cores, free, most):
     monkeypatch.setattr("harness.config.execution.usable_cores", lambda: cores)
     monkeypatch.setattr("harness.utils.memory.free_host_memory", lambda: free)
-    assert evaluate_module._most_at_a_time() == most
+    assert evaluate_module._max_jobs() == most
 
 
 def test_several_files_need_neither_torch_nor_a_workspace(series, tmp_path):

@@ -190,7 +190,7 @@ def test_models_are_trained_on_the_words_that_are_scored(tokenizer: str, chinese
 def test_verify_says_which_tokenizer_runs_need(chinese_data: Path) -> None:
     said = bench_ok("data", "verify", chinese_data)
     assert "take them with --tokenizer zh, or --tokenizer characters" in " ".join(said.output.split())
-    assert "all 16 images are sound" in said.output
+    assert "all 16 images can be used" in said.output
 
 
 def test_papers_words_refuse_a_tokenizer(chinese_data: Path, tmp_path: Path) -> None:

@@ -216,7 +216,7 @@ def test_greedy_captions_are_always_without_dropout(
     model, seen = tiny("blind"), list[bool]()
     encode = model.encode
     monkeypatch.setattr(model, "encode", lambda visual: seen.append(model.training) or encode(visual))
-    objective(model, baseline="greedy", sampling_dropout=dropout)._explore(model, BATCH)
+    objective(model, baseline="greedy", sampling_dropout=dropout)._search(model, BATCH)
     assert set(seen) == modes
     assert seen[-1] is False
     assert model.training

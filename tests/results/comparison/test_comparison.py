@@ -171,7 +171,7 @@ def test_times_of_different_machines_have_no_ratio(tmp_path: Path, make: Any, cp
         found = compared(before, after, most=1)
     (pair,) = found.pairs
     assert {cost.name: cost.ratio for cost in pair.costs} == {"train_seconds": ratio, "parameters": 1.0}
-    assert warnings(found) == ([] if ratio else ["Other hardware, so that times have no ratio:", "  cpu Xeon → EPYC"])
+    assert warnings(found) == ([] if ratio else ["Hardware differs, so times have no ratio:", "  cpu Xeon → EPYC"])
 
 
 def test_captions_that_changed_most_come_first_with_their_image(fill: Any, make: Any) -> None:
