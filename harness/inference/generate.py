@@ -60,7 +60,7 @@ def caption_images(
     searched = search_of(decoding, vocabulary)
 
     def search(visual: Visual) -> tuple[Hypotheses]:
-        return (searched(model, model.encode(visual), to_the_end=replayed),)
+        return (searched(model, model.encode(visual), early_stop=not replayed),)
 
     work = Replayed(search, reporter.note) if replayed else search
     found: dict[int, list[int]] = {}

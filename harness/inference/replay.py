@@ -67,8 +67,8 @@ class Replayed:
     """A search that is replayed; it finds what the search itself does. Weights may change between its calls, in place.
 
     Args:
-        search: reads nothing of the device (`to_the_end`). Where weights change, it calls the model's `eval` or `train`
-            itself, so that layers compute what they keep of their weights within the graph.
+        search: reads nothing of the device (`early_stop=False`). Where weights change, it calls the model's `eval` or
+            `train` itself, so that layers compute what they keep of their weights within the graph.
     """
 
     def __init__(self, search: Search, note: Callable[[str], None]) -> None:

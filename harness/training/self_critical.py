@@ -225,7 +225,7 @@ class SelfCriticalLoss:
     def __call__(self, model: Captioner, batch: Batch, epoch: int = 0) -> Tensor:  # noqa: ARG002
         """Draw captions, reward them, and weigh their log-probabilities."""
         second = self.settings.gradient == "second-pass"
-        found = [] if second else [self._draw(model, model.encode(batch.visual), graph=True)]
+        found = [] if second else [self._draw(model, model.encode(batch.visual), gradients=True)]
         drawn, *others = (*found, *self._explore(model, batch))
         best = others[0] if others else None
         told, best_told = at_hand(drawn), None if best is None else at_hand(best)
@@ -249,19 +249,21 @@ class SelfCriticalLoss:
             return self.rewards(batch.image_ids, best)
         return mean_of_all(rewards) if self.settings.baseline == "mean" else mean_of_others(rewards)
 
-    def _draw(self, model: Captioner, memory: Memory, *, graph: bool = False) -> Hypotheses:
+    def _draw(self, model: Captioner, memory: Memory, *, gradients: bool = False) -> Hypotheses:
         """The captions of each image, by the model as it is; beams are ranked by the plain sum."""
-        settings, words = self.settings, self._words(graph)
+        settings, words = self.settings, self._words(gradients)
         drawing = WholePrefixes(model) if settings.gradient == "prefixes" else model
         with joined_once():
             if settings.captions == "sampled":
-                return sample(drawing, memory, n=settings.samples, graph=graph, **words)
-            return beam_search(drawing, memory, beam_size=settings.samples, length_penalty=0.0, graph=graph, **words)
+                return sample(drawing, memory, n=settings.samples, gradients=gradients, **words)
+            return beam_search(
+                drawing, memory, beam_size=settings.samples, length_penalty=0.0, gradients=gradients, **words
+            )
 
-    def _words(self, graph: bool = False) -> dict[str, Any]:
+    def _words(self, gradients: bool = False) -> dict[str, Any]:
         """What every search takes: the words that captions begin and end with, and how many there may be."""
         words = {"max_len": self.settings.max_len, "bos": self.vocabulary.bos, "eos": self.vocabulary.eos}
-        return words | {"to_the_end": bool(self.widths) and not graph}
+        return words | {"early_stop": gradients or not self.widths}
 
     @without_gradients()
     def _explore(self, model: Captioner, batch: Batch) -> tuple[Hypotheses, ...]:

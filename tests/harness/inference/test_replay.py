@@ -74,9 +74,9 @@ def follows(name: str, kind: str, words: int, monkeypatch: pytest.MonkeyPatch) -
     """A replayed search finds what the search does, in images and with weights that the graph has not seen."""
     model = tiny(name)
 
-    def found(visual: Visual, *, to_the_end: bool = True) -> tuple[Hypotheses]:
+    def found(visual: Visual, *, early_stop: bool = False) -> tuple[Hypotheses]:
         memory = model.eval().encode(visual)
-        return (SEARCHES[kind](model, memory, max_len=words, bos=BOS, eos=EOS, to_the_end=to_the_end),)
+        return (SEARCHES[kind](model, memory, max_len=words, bos=BOS, eos=EOS, early_stop=early_stop),)
 
     traces = list[object]()
     monkeypatch.setattr(replay, "captured", lambda *given: traces.append(given) or traced(*given))
@@ -84,7 +84,7 @@ def follows(name: str, kind: str, words: int, monkeypatch: pytest.MonkeyPatch) -
     for seed in range(3):
         visual = look(model)
         torch.manual_seed(seed)
-        (wanted,) = found(visual, to_the_end=kind == "samples")
+        (wanted,) = found(visual, early_stop=kind != "samples")
         torch.manual_seed(seed)
         same(replayed(visual)[0], wanted)
         for weight in model.parameters():
