@@ -35,7 +35,7 @@ from harness.utils.errors import BenchError
 from zoo import Captioner, Memory, Visual
 from zoo.captioner import DecodingState
 from zoo.decoding import Hypotheses, beam_search, greedy, sample
-from zoo.layers.attention import joined_once
+from zoo.layers.attention import cache_fused_linears
 from zoo.recurrent import RecurrentCaptioner
 
 LAST_NUMBER = NARROW_WORDS - 2
@@ -253,7 +253,7 @@ class SelfCriticalLoss:
         """The captions of each image, by the model as it is; beams are ranked by the plain sum."""
         settings, words = self.settings, self._words(gradients)
         drawing = WholePrefixes(model) if settings.gradient == "prefixes" else model
-        with joined_once():
+        with cache_fused_linears():
             if settings.captions == "sampled":
                 return sample(drawing, memory, n=settings.samples, gradients=gradients, **words)
             return beam_search(

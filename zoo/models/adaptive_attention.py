@@ -116,7 +116,7 @@ class AdaptiveAttention(RecurrentCaptioner):
         self.vocabulary = nn.Linear(d_model, vocab_size)
 
     def encode(self, visual: Visual) -> Memory:
-        features, mask = self.look(visual)
+        features, mask = self.valid_features(visual)
         regions = self.region_embedding(features)
         keys, attention_bias = self.attention.project(regions, mask)
         image = self.image_embedding(mean_of_valid(features, mask))
@@ -144,8 +144,8 @@ class AdaptiveAttention(RecurrentCaptioner):
 
 
 CONVERTER = Converter(
-    what="ImageCaptioning.pytorch's adaptive attention",
-    parts=(
+    source="ImageCaptioning.pytorch's adaptive attention",
+    renames=(
         *WORDS,
         *ATTENTION,
         (r"^fc_embed\.", "image_embedding."),
@@ -161,7 +161,7 @@ CONVERTER = Converter(
         (r"^core\.lstm\.r_v2h\.", "sentinel_image."),
         (r"^core\.lstm\.r_h2h\.", "sentinel_past."),
     ),
-    where=ATTENTION_SIZES,
+    size_axes=ATTENTION_SIZES,
     hint=HINT,
 )
 """Weights of `adaatt`: see `zoo.shared_official_names.luo_lstm`."""

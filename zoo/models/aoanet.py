@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.captioner import Memory, Visual, VisualSpec
-from zoo.converter import Converter, Tensors, lstm_names, zoo_lstm
+from zoo.converter import Converter, Tensors, convert_lstm, lstm_names
 from zoo.fast.aoanet import AoAScan
 from zoo.layers.annotated_norm import EPSILON, AnnotatedNorm
 from zoo.layers.aoa import AoADropouts, AoARefiner, AttentionOnAttention, MemoriesAttention
-from zoo.layers.attention import head_width, joined
+from zoo.layers.attention import fuse_linears, head_width
 from zoo.layers.lstm import LSTMCell
 from zoo.layers.pooling import mean_of_valid
 from zoo.layers.residual import attention_mixers
@@ -76,12 +76,12 @@ class AoACaptioner(RecurrentCaptioner):
 
     def encode(self, visual: Visual) -> Memory:
         """See `Captioner.encode`; keys and values (B, H, M * L, d_k), and what the mean region adds to the LSTM."""
-        features, mask = self.look(visual)
+        features, mask = self.valid_features(visual)
         regions = self.region_embedding(features)
         if self.refiner is not None:
             regions = self.refine(regions, mask, visual)
         memories: list[nn.Linear] = list(self.memories)  # type: ignore[arg-type]  # ModuleList is not generic
-        projected = F.linear(regions, *joined(*memories)).view(*mask.shape, len(memories), 2, -1)
+        projected = F.linear(regions, *fuse_linears(*memories)).view(*mask.shape, len(memories), 2, -1)
         first, second = projected.unbind(3)
         keys, values = (second, first) if len(memories) == 1 else (first, second)  # the authors' two codebases differ
         mean = mean_of_valid(regions.masked_fill(~mask[..., None], 0.0), mask)
@@ -193,15 +193,15 @@ _LSTM = "core.att_lstm"
 class _AoAConverter(Converter):
     def tensors(self, official: Mapping[str, Tensor]) -> Tensors:
         words = official[f"{_LSTM}.weight_ih"].shape[1] - official[f"{_LSTM}.weight_hh"].shape[1]
-        return super().tensors(official) | zoo_lstm(official, _LSTM, "lstm", words)
+        return super().tensors(official) | convert_lstm(official, _LSTM, "lstm", words)
 
     def sizes(self, official: Mapping[str, Tensor]) -> dict[str, Any]:
         return {size: value for size, value in super().sizes(official).items() if value}  # there may be no refiner
 
 
 CONVERTER = _AoAConverter(
-    what="AoANet",
-    parts=(
+    source="AoANet",
+    renames=(
         (r"self_attn\.linears\.0\b", "mixer.query"),
         (r"self_attn\.linears\.1\b", "mixer.key"),
         (r"self_attn\.linears\.2\b", "mixer.value"),
@@ -218,14 +218,14 @@ CONVERTER = _AoAConverter(
         (r"^logit\b", "vocabulary"),
     ),
     unused=r"^core\.att_lstm\.",
-    where={
+    size_axes={
         "vocab_size": ("logit.weight", 0),
         "visual_dim": ("att_embed.0.weight", 1),
         "d_model": ("att_embed.0.weight", 0),
         "d_word": ("embed.0.weight", 1),
     },
     stacks={"n_encoder_layers": "refiner.layers"},
-    needed=lstm_names(_LSTM),
+    required=lstm_names(_LSTM),
     hint="n_heads=... must be that of the training, and the variant that of the checkpoint",
 )
 """Weights of the authors' code, whose number 0 is begin, end and padding; the unknown word is the last of the V others.

@@ -66,7 +66,7 @@ class Att2in(RecurrentCaptioner):
         self.lstm = LSTMCell(words.embedding_dim, d_model, d_model, maxout=True)
 
     def encode(self, visual: Visual) -> Memory:
-        features, mask = self.look(visual)
+        features, mask = self.valid_features(visual)
         regions = self.region_embedding(features)
         keys, attention_bias = self.attention.project(regions, mask)
         return Memory(regions, mask, {"keys": keys, "values": regions, "attention_bias": attention_bias})
@@ -87,19 +87,19 @@ class _Att2inConverter(Converter):
         if "att_embed.0.weight" in official:
             return super().sizes(official)
         unembedded = {"d_embedding": ("embed.weight", 1), "visual_dim": ("ctx2att.weight", 1)}
-        return self.read(official, {**self.where, **unembedded})
+        return self.read_sizes(official, {**self.size_axes, **unembedded})
 
 
 CONVERTER = _Att2inConverter(
-    what="ImageCaptioning.pytorch's Att2in or Att2all",
-    parts=(
+    source="ImageCaptioning.pytorch's Att2in or Att2all",
+    renames=(
         *WORDS,
         *ATTENTION,
         (r"^core\.a2[ch]\.", "attended."),
         (r"^core\.i2h\.", "lstm.input."),
         (r"^core\.h2h\.", "lstm.recurrent."),
     ),
-    where=ATTENTION_SIZES,
+    size_axes=ATTENTION_SIZES,
     hint=HINT,
 )
 """Weights of `att2in`, `att2in2` and `att2all2`: see `zoo.shared_official_names.luo_lstm`."""

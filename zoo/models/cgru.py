@@ -144,7 +144,7 @@ class ConditionalGRU(RecurrentCaptioner):
                 nn.init.zeros_(parameter)
 
     def encode(self, visual: Visual) -> Memory:
-        features, mask = self.look(visual)
+        features, mask = self.valid_features(visual)
         if self.visual.kind == "pooled" and features.shape[1] != 1:
             raise ZooError(f"this model sees one pooled vector an image, and got {features.shape[1]}")
         image = self.glance.project(features)

@@ -20,8 +20,8 @@ from zoo.layers.geometry import (
     PlacedCrossAttention,
     RelationAttention,
     corner_code,
+    fill_padded_boxes,
     grid_cells,
-    whole_where_padded,
 )
 from zoo.layers.residual import EncoderLayer
 from zoo.models.doubly_residual import DoublyResidualCaptioner, EmbeddedTokens, InnerResidual
@@ -150,7 +150,7 @@ class DualLevelTransformer(DoublyResidualCaptioner):
         self.box_code = nn.Linear(4, d_model) if codes else None
         self.pair_weights = PairWeights(n_heads, pixel_sizes=pixel_sizes)
         self.encoder_layers = nn.ModuleList(DualLevelLayer(mixing) for _ in range(n_encoder_layers))
-        self.start_weights(quirks=quirks)
+        self.init_weights(quirks=quirks)
 
     def region_attention_modules(self) -> Sequence[nn.Module]:
         """See `Captioner.region_attention_modules`: those within the level of the regions."""
@@ -185,7 +185,7 @@ class DualLevelTransformer(DoublyResidualCaptioner):
 
     def _places(self, boxes: Tensor, grid: Tensor, mask: Tensor) -> Places:
         valid = mask[:, : boxes.shape[1]]
-        boxes = whole_where_padded(boxes, valid)
+        boxes = fill_padded_boxes(boxes, valid)
         cells = grid_cells(*grid.shape[1:3], like=boxes)[None]
         each = cells.expand(len(boxes), -1, -1)
         between = self.pair_weights(cells, cells).expand(len(boxes), -1, -1, -1)
@@ -207,16 +207,16 @@ class _DLCTConverter(Converter):
     def tensors(self, official: Mapping[str, Tensor]) -> Tensors:
         return super().tensors(join_pair_weights(official))
 
-    def selected(self, name: str, official: Mapping[str, Tensor], sizes: Mapping[str, Any]) -> Tensors:
-        tensors = super().selected(name, official, sizes)
+    def select(self, name: str, official: Mapping[str, Tensor], sizes: Mapping[str, Any]) -> Tensors:
+        tensors = super().select(name, official, sizes)
         if sizes.get("codes", True):
             return tensors
         return {own: tensor for own, tensor in tensors.items() if not own.startswith("box_code.")}
 
 
 CONVERTER = _DLCTConverter(
-    what="DLCT",
-    parts=(
+    source="DLCT",
+    renames=(
         (r"^encoder\.fc_(region|grid)\b", r"\1_input.linear"),
         (r"^encoder\.layer_n(?:or|ro)m_(region|grid)\b", r"\1_input.norm"),
         (r"^encoder\.layers_region\.(\d+)", r"encoder_layers.\1.regions"),
@@ -228,10 +228,10 @@ CONVERTER = _DLCTConverter(
         *DOUBLY_RESIDUAL,
     ),
     unused=STATES,
-    where={**SIZES, "visual_dim": ("encoder.fc_region.weight", 1), "grid_dim": ("encoder.fc_grid.weight", 1)},
+    size_axes={**SIZES, "visual_dim": ("encoder.fc_region.weight", 1), "grid_dim": ("encoder.fc_grid.weight", 1)},
     stacks={**STACKS, "n_encoder_layers": "encoder.layers_region"},
     fixed={"quirks": True},
-    padded=True,
+    padded_positions=True,
     hint=HINT,
 )
 """Weights of the authors' code, trained with its faults: see `zoo.shared_official_names.meshed_memory`.

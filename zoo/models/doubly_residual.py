@@ -80,14 +80,14 @@ class DoublyResidualCaptioner(StackedCaptioner):
         )
         self.build_decoder(d_model, dropout, layers)
 
-    def start_weights(self, *, quirks: bool = False) -> None:
-        """See `StackedCaptioner.start_weights`; biases of attention are zero."""
+    def init_weights(self, *, quirks: bool = False) -> None:
+        """See `StackedCaptioner.init_weights`; biases of attention are zero."""
         for module in self.modules():
             if isinstance(module, MultiHeadAttention | InnerResidual):
                 for layer in module.children():
                     if isinstance(layer, nn.Linear):
                         nn.init.zeros_(layer.bias)
-        super().start_weights(quirks=quirks)
+        super().init_weights(quirks=quirks)
 
 
 def word_mixer(d_model: int, n_heads: int, dropout: float) -> SelfAttention:

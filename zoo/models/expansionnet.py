@@ -100,7 +100,7 @@ class ExpansionNet(StackedCaptioner):
         reduce = decoder == "dynamic" if decoder_reduce is None else decoder_reduce
         self.decoder_output = StackOutput(d_model, n_decoder_layers, dropout, reduce)
         self.vocabulary = nn.Linear(d_model, vocab_size)
-        self.start_weights()
+        self.init_weights()
 
     def encode(self, visual: Visual) -> Memory:
         if self.visual.kind == "none":
@@ -157,9 +157,9 @@ class _ExpansionNetConverter(Converter):
 
 
 CONVERTER = _ExpansionNetConverter(
-    what="ExpansionNet",
+    source="ExpansionNet",
     unused=r"^swin_transf\.",
-    where={
+    size_axes={
         "vocab_size": ("vocab_linear.weight", 0),
         "visual_dim": ("input_linear.weight", 1),
         "d_model": ("input_linear.weight", 0),

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.captioner import Memory, Visual, VisualSpec
-from zoo.converter import Converter, Tensors, lstm_names, zoo_attention_lstm, zoo_lstm
+from zoo.converter import Converter, Tensors, convert_attention_lstm, convert_lstm, lstm_names
 from zoo.errors import ZooError, check_choice
 from zoo.layers.lstm import STATES, LSTMCell, two_lstms
 from zoo.layers.pooling import mean_of_valid
@@ -262,7 +262,7 @@ class GCNLSTM(RecurrentCaptioner):
         self.vocabulary = nn.Linear(d_model, vocab_size)
 
     def encode(self, visual: Visual) -> Memory:
-        features, mask = self.look(visual)
+        features, mask = self.valid_features(visual)
         return self.encode_graph(features, mask, self._relations(visual, features))
 
     def encode_graph(self, features: Tensor, mask: Tensor, relations: Tensor) -> Memory:
@@ -315,13 +315,13 @@ class GCNLSTM(RecurrentCaptioner):
 class _GCNLSTMConverter(Converter):
     def tensors(self, official: Mapping[str, Tensor]) -> Tensors:
         words = official["token_embed.embeddings.weight"].shape[1]
-        attention = zoo_attention_lstm(official, "decoder.lstm1", "", words)
-        return super().tensors(official) | attention | zoo_lstm(official, "decoder.lstm2", "language_lstm")
+        attention = convert_attention_lstm(official, "decoder.lstm1", "", words)
+        return super().tensors(official) | attention | convert_lstm(official, "decoder.lstm2", "language_lstm")
 
 
 CONVERTER = _GCNLSTMConverter(
-    what="X-modaler's GCN-LSTM",
-    parts=(
+    source="X-modaler's GCN-LSTM",
+    renames=(
         (r"^token_embed\.embeddings\b", "embedding.0"),
         (r"^encoder\.gate_bias$", "convolution.label_gate"),
         (r"^encoder\.bias$", "convolution.label_bias"),
@@ -334,7 +334,7 @@ CONVERTER = _GCNLSTMConverter(
         (r"^predictor\.logits\b", "vocabulary"),
     ),
     unused=r"^decoder\.lstm[12]\.",
-    where={
+    size_axes={
         "vocab_size": ("predictor.logits.weight", 0),
         "visual_dim": ("encoder.gcn_loop.weight", 1),
         "d_model": ("predictor.logits.weight", 1),
@@ -343,7 +343,7 @@ CONVERTER = _GCNLSTMConverter(
         "n_labels": ("encoder.bias", 0),
     },
     fixed={"graph": "given", "quirks": True},
-    needed=lstm_names("decoder.lstm1", "decoder.lstm2"),
+    required=lstm_names("decoder.lstm1", "decoder.lstm2"),
 )
 """Weights of X-modaler's GCN-LSTM, whose number 0 is begin, end and padding.
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.captioner import Memory, Visual, VisualSpec
-from zoo.converter import Converter, Tensors, candidate_last
+from zoo.converter import Converter, Tensors, reorder_gates
 from zoo.layers.attention import MultiHeadAttention, SelfAttention
 from zoo.layers.lstm import LSTMCell
 from zoo.layers.residual import EncoderLayer
@@ -62,7 +62,7 @@ class GlobalEnhancedTransformer(DoublyResidualCaptioner):
             mixer = SelfAttention(d_model, n_heads, causal=False, dropout=dropout, gate=gate())
             self.encoder_layers.append(EncoderLayer(mixer, d_model, d_ff, dropout, post_norm=True))
         self.fusion = LSTMCell(d_model, d_model, d_model) if fusion else None
-        self.start_weights(quirks=quirks)
+        self.init_weights(quirks=quirks)
 
     def encode(self, visual: Visual) -> Memory:
         """See `Captioner.encode`; the first token is the global one, the mean of the regions as it enters."""
@@ -86,15 +86,15 @@ class _GETConverter(Converter):
     def tensors(self, official: Mapping[str, Tensor]) -> Tensors:
         return super().tensors(
             {
-                key: candidate_last(tensor) if key.startswith("encoder.rnn.") else tensor
+                key: reorder_gates(tensor) if key.startswith("encoder.rnn.") else tensor
                 for key, tensor in official.items()
             }
         )
 
 
 CONVERTER = _GETConverter(
-    what="GET",
-    parts=(
+    source="GET",
+    renames=(
         (r"^encoder\.fc\b", "input.linear"),
         (r"^encoder\.layer_norm\b", "input.norm"),
         (r"^encoder\.rnn\.(weight|bias)_ih_l0\b", r"fusion.input.\1"),
@@ -103,10 +103,10 @@ CONVERTER = _GETConverter(
         *DOUBLY_RESIDUAL,
     ),
     unused=STATES,
-    where={**SIZES, "visual_dim": ("encoder.fc.weight", 1)},
+    size_axes={**SIZES, "visual_dim": ("encoder.fc.weight", 1)},
     stacks=STACKS,
     fixed={"quirks": True},
-    padded=True,
+    padded_positions=True,
     hint=HINT,
 )
 """Weights of the released code, trained with its faults: see `zoo.shared_official_names.meshed_memory`."""

@@ -118,12 +118,12 @@ class ImageTransformer(AoACaptioner):
 
 CONVERTER = replace(
     AOANET_CONVERTER,
-    what="the Image Transformer",
-    parts=(
+    source="the Image Transformer",
+    renames=(
         (r"self_attn\.q_linears\b", "mixer.query"),
         (r"self_attn\.k_linears\b", "mixer.keys"),
         (r"self_attn\.v_linears\b", "mixer.values"),
-        *AOANET_CONVERTER.parts,
+        *AOANET_CONVERTER.renames,
         (r"^core\.implicit(\d+)\b", lambda match: f"memories.{int(match[1]) - 1}"),
     ),
 )

@@ -94,7 +94,7 @@ class WindowAttention(MultiHeadAttention):
         if global_weight != 1:
             extra = (global_weight - 1) * weights[:, :, -1:, -1:].to(values.dtype) * values[:, :, -1:]
             attended = torch.cat((attended[:, :, :-1], attended[:, :, -1:] + extra), 2)
-        return self._merge(attended, x)
+        return self._output(attended, x)
 
 
 class _DroppedFeedForward(FeedForward):
@@ -182,7 +182,7 @@ class PureT(StackedCaptioner):
 
     def decode(self, memory: Memory, tokens: Tensor) -> Tensor:
         x, whole = self.embedding(tokens), _with_global(memory)
-        attention_bias, projected = self._look(whole)
+        attention_bias, projected = self._project_memory(whole)
         for layer, (keys, values) in zip(self._decoder_layers(), projected, strict=True):
             fused = layer.fusion(x, layer.fusion.project(whole.features[:, -1:]))
             x = layer(fused, keys, values, attention_bias)
@@ -243,8 +243,8 @@ class _PureTConverter(Converter):
 
 
 CONVERTER = _PureTConverter(
-    what="PureT",
-    parts=(
+    source="PureT",
+    renames=(
         (r"^att_embed\b", "input"),
         (r"^decoder\.word_embed\b", "embedding.words"),
         (r"^decoder\.pos_embed\.weight\b", "embedding.positions.table"),
@@ -267,7 +267,7 @@ CONVERTER = _PureTConverter(
         (r"\brelative_position_bias_table\b", "bias_table"),
     ),
     unused=r"^backbone\.|relative_position_index$|attn_mask$",
-    where={
+    size_axes={
         "vocab_size": ("decoder.generator.weight", 0),
         "visual_dim": ("att_embed.0.weight", 1),
         "d_model": ("decoder.generator.weight", 1),
@@ -277,7 +277,7 @@ CONVERTER = _PureTConverter(
         "window": (_TABLE, 0),
     },
     stacks={"n_encoder_layers": "encoder.layers", "n_decoder_layers": "decoder.layers"},
-    padded=True,
+    padded_positions=True,
     shared_number=("decoder.word_embed.weight", "decoder.generator"),
     backbone="backbone.",
     hint="grid=..., shift=... and the backbone's options must be those of the training",

@@ -20,7 +20,7 @@ from zoo.errors import ZooError
 from zoo.layers.attention import SelfAttention
 from zoo.layers.cache import Cache
 from zoo.layers.embedding import FixedPositions, sinusoids
-from zoo.layers.geometry import PairWeights, PlacedCrossAttention, RelationAttention, corner_code, whole_where_padded
+from zoo.layers.geometry import PairWeights, PlacedCrossAttention, RelationAttention, corner_code, fill_padded_boxes
 from zoo.layers.residual import DecoderLayer, EncoderLayer, ResidualLayer
 from zoo.models.doubly_residual import DoublyResidualCaptioner, EmbeddedTokens, InnerResidual, word_mixer
 from zoo.shared_official_names.meshed_memory import (
@@ -70,18 +70,18 @@ class LanguageSignal(ResidualLayer):
         self.positions = positions
         self.mixer_norm = nn.LayerNorm(d_model)
         self.mixer = mixer
-        self.add_feed_forward(d_model, d_ff, nn.LayerNorm)
+        self.build_feed_forward(d_model, d_ff, nn.LayerNorm)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Tokens (R, T) to (R, T, D)."""
         x = self.words(tokens) + self.positions(torch.arange(tokens.shape[1], device=tokens.device))
-        return self.feed(self.leave(x, self.mixer(x), self.mixer_norm))
+        return self.feed_forward_branch(self.add_branch(x, self.mixer(x), self.mixer_norm))
 
     def step(self, tokens: Tensor, place: Tensor, cache: Cache, projection: tuple[Tensor, ...]) -> tuple[Tensor, Cache]:
         """One position: tokens (R, 1), the position's row (D) of the table, the mixer's cache and its `projection`."""
         x = self.words(tokens) + place
         mixed, cache = self.mixer.step(x, self.mixer.widen(cache), projection)
-        return self.feed(self.leave(x, mixed, self.mixer_norm)), cache
+        return self.feed_forward_branch(self.add_branch(x, mixed, self.mixer_norm)), cache
 
 
 class LanguageAwareAttention(PlacedCrossAttention):
@@ -101,7 +101,7 @@ class LanguageAwareAttention(PlacedCrossAttention):
         scores = torch.cat((heads @ keys.transpose(-1, -2) + attention_bias, (heads * words).sum(-1, keepdim=True)), -1)
         weights = F.softmax(scores, -1)
         answer = weights[..., :-1] @ values + weights[..., -1:] * words
-        return self._merge(answer, queries)
+        return self._output(answer, queries)
 
 
 class AdaptiveDecoderLayer(DecoderLayer):
@@ -113,7 +113,7 @@ class AdaptiveDecoderLayer(DecoderLayer):
         """See `DecoderLayer.step`; the cache holds the `language` of the position too."""
         language = cache["language"]
         mixed, cache = self.mixer.step(x, cache, projection)
-        return self.go_on(x, mixed, keys, values, memory_mask, language), cache
+        return self.after_mixer(x, mixed, keys, values, memory_mask, language), cache
 
 
 _SIGNAL = "language."
@@ -180,7 +180,7 @@ class RSTNet(DoublyResidualCaptioner):
         self.language = LanguageSignal(
             words, positions, word_mixer(d_model, n_heads, dropout), d_model, d_ff, dropout
         ).requires_grad_(bert is None)
-        self.start_weights(quirks=quirks)
+        self.init_weights(quirks=quirks)
 
     def encode(self, visual: Visual) -> Memory:
         """See `Captioner.encode`; the features (B, L, 2 D) hold the cells and the code of their places."""
@@ -191,7 +191,7 @@ class RSTNet(DoublyResidualCaptioner):
         if self.quirks:
             x = x * (features.sum(-1, keepdim=True) != 0)
             mask = x.sum(-1) != 0
-        boxes = whole_where_padded(visual.boxes, mask)
+        boxes = fill_padded_boxes(visual.boxes, mask)
         code = corner_code(boxes, x.shape[-1]).to(x.dtype)
         weights = self.pair_weights(boxes, boxes)
         for layer in self.encoder_layers:
@@ -200,7 +200,7 @@ class RSTNet(DoublyResidualCaptioner):
 
     def decode(self, memory: Memory, tokens: Tensor) -> Tensor:
         x = self.embedding(tokens)
-        attention_bias, projected = self._look(memory)
+        attention_bias, projected = self._project_memory(memory)
         *plain, adaptive = self.decoder_layers
         for layer, (keys, values) in zip(plain, projected[:-1], strict=True):
             x = layer(x, keys, values, attention_bias)
@@ -249,14 +249,14 @@ class _RSTNetConverter(Converter):
             "max_position_embeddings": (f"{_BERT}embeddings.position_embeddings.weight", 0),
             "intermediate_size": (f"{_BERT}encoder.layer.0.intermediate.dense.weight", 0),
         }
-        sizes = self.read(official, where)
+        sizes = self.read_sizes(official, where)
         layers, heads = count_layers(official, f"{_BERT}encoder.layer"), max(sizes["hidden_size"] // _BERT_HEAD, 1)
         return {**sizes, "num_hidden_layers": layers, "num_attention_heads": heads}
 
 
 CONVERTER = _RSTNetConverter(
-    what="RSTNet",
-    parts=(
+    source="RSTNet",
+    renames=(
         (r"^decoder\.language_model\.language_model\b", "language.words.bert"),
         (r"^decoder\.language_model\.proj_to_caption_model\b", "language.words.linear"),
         (r"^decoder\.language_model\.pos_emb\.weight\b", "language.positions.table"),
@@ -269,10 +269,10 @@ CONVERTER = _RSTNetConverter(
     ),
     # States, and what no caption comes through.
     unused=rf"{STATES}|\.pooler\.|\.position_ids$|\.proj_to_vocab\.",
-    where={**SIZES, "visual_dim": ("encoder.fc.weight", 1)},
+    size_axes={**SIZES, "visual_dim": ("encoder.fc.weight", 1)},
     stacks=STACKS,
     fixed={"quirks": True},
-    padded=True,
+    padded_positions=True,
     hint=HINT,
 )
 """Weights of the authors' code, trained with its faults: see `zoo.shared_official_names.meshed_memory`.

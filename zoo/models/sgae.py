@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.captioner import Memory, Visual, VisualSpec
-from zoo.converter import Converter, Tensors, lstm_names, zoo_attention_lstm, zoo_lstm
+from zoo.converter import Converter, Tensors, convert_attention_lstm, convert_lstm, lstm_names
 from zoo.errors import ZooError, check_at_least_1, check_choice
 from zoo.layers.additive_attention import AdditiveAttention
 from zoo.layers.lstm import STATES, LSTMCell, two_lstms
@@ -226,7 +226,7 @@ class SGAE(RecurrentCaptioner):
 
     def encode(self, visual: Visual) -> Memory:
         """See `Captioner.encode`; words of a scene graph are entries of the vocabulary."""
-        features, mask = self.look(visual)
+        features, mask = self.valid_features(visual)
         nodes, valid = self.region_embedding(features), mask
         if self.graph is not None:
             if visual.relations is None or visual.attributes is None:
@@ -264,7 +264,7 @@ class SGAE(RecurrentCaptioner):
         """
         if self.sentences is None:
             raise ZooError("this model has no auto-encoder of sentence graphs", "create it with sentences=True")
-        image = mean_of_valid(*self.look(visual))
+        image = mean_of_valid(*self.valid_features(visual))
         nodes, mask = self.sentences.graph(objects, attributes, relations, self.embedding)
         if dictionary:
             nodes = self._look_up(nodes)
@@ -304,21 +304,21 @@ class _SGAEConverter(Converter):
         found, words = super().tensors(official), official["embed.0.weight"].shape[1]
         for core, place in (("rela_core", ""), ("ssg_core", "sentences.")):
             if f"{core}.att_lstm.weight_ih" in official:
-                found |= zoo_attention_lstm(official, f"{core}.att_lstm", place, words)
-                found |= zoo_lstm(official, f"{core}.lang_lstm", f"{place}language_lstm")
+                found |= convert_attention_lstm(official, f"{core}.att_lstm", place, words)
+                found |= convert_lstm(official, f"{core}.lang_lstm", f"{place}language_lstm")
         return found
 
-    def selected(self, name: str, official: Mapping[str, Tensor], sizes: Mapping[str, Any]) -> Tensors:
+    def select(self, name: str, official: Mapping[str, Tensor], sizes: Mapping[str, Any]) -> Tensors:
         left_out: tuple[str, ...] = () if sizes["graph"] == "given" else ("graph.",)
         if not {**model_card(name).arguments, **sizes}.get("sentences"):
             left_out += ("sentences.", "ssg_")
-        found = super().selected(name, official, sizes)
+        found = super().select(name, official, sizes)
         return {own: tensor for own, tensor in found.items() if not own.startswith(left_out)}
 
 
 CONVERTER = _SGAEConverter(
-    what="SGAE's lstm_mem4",
-    parts=(
+    source="SGAE's lstm_mem4",
+    renames=(
         (r"^embed\.", "embedding."),
         (r"^att_embed\.", "region_embedding."),
         (r"^fc_embed\.", "image_embedding."),
@@ -347,7 +347,7 @@ CONVERTER = _SGAEConverter(
         (r"^ssg_core\.attention\.alpha_net\.", "sentences.attention.score."),
     ),
     unused=r"_lstm\.|^ssg_obj_attr_fc\.|^ssg_mem\.",
-    where={
+    size_axes={
         "vocab_size": ("logit.weight", 0),
         "d_model": ("logit.weight", 1),
         "d_embedding": ("embed.0.weight", 1),
@@ -356,7 +356,7 @@ CONVERTER = _SGAEConverter(
         "n_entries": ("memory_cell", 0),
     },
     fixed={"graph": "none"},
-    needed=lstm_names("rela_core.att_lstm", "rela_core.lang_lstm"),
+    required=lstm_names("rela_core.att_lstm", "rela_core.lang_lstm"),
     hint="the model must be the checkpoint's, whose dictionary is passed as memory_cell",
 )
 """Weights of SGAE's released `lstm_mem4`, whose number 0 is begin, end and padding.

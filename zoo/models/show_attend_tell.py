@@ -54,7 +54,7 @@ class ShowAttendTell(RecurrentCaptioner):
         self.vocabulary = nn.Linear(d_embedding, vocab_size)
 
     def encode(self, visual: Visual) -> Memory:
-        features, mask = self.look(visual)
+        features, mask = self.valid_features(visual)
         keys, attention_bias = self.attention.project(features, mask)
         return Memory(features, mask, {"keys": keys, "values": features, "attention_bias": attention_bias})
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from torch import Tensor, nn
 
 from zoo.captioner import Memory, Visual, VisualSpec
-from zoo.converter import Converter, Tensors, candidate_last
+from zoo.converter import Converter, Tensors, reorder_gates
 from zoo.errors import check_at_least_1, check_choice
 from zoo.layers.lstm import LSTMCell
 from zoo.layers.pooling import mean_of_valid
@@ -61,7 +61,7 @@ class ShowTell(RecurrentCaptioner):
         self.output_dropout = nn.Dropout(dropout)
 
     def encode(self, visual: Visual) -> Memory:
-        features, mask = self.look(visual)
+        features, mask = self.valid_features(visual)
         return Memory(self.image_embedding(mean_of_valid(features, mask))[:, None], mask.any(1, keepdim=True))
 
     def first_rows(self, memory: Memory) -> Rows:
@@ -88,26 +88,26 @@ class _ShowTellConverter(Converter):
         for key, tensor in official.items():
             if match := _TORCH_LSTM.fullmatch(key):
                 layer = f"upper_layers.{int(match[2]) - 1}" if int(match[2]) else "lstm"
-                layers[f"{layer}.{'input' if match[1] == 'ih' else 'recurrent'}.weight"] = candidate_last(tensor)
+                layers[f"{layer}.{'input' if match[1] == 'ih' else 'recurrent'}.weight"] = reorder_gates(tensor)
         return layers | super().tensors(official)
 
     def sizes(self, official: Mapping[str, Tensor]) -> dict[str, Any]:
         image = "fc_embed" if "fc_embed.weight" in official else "img_embed"
-        sizes = self.read(official, {**self.where, "visual_dim": (f"{image}.weight", 1)})
+        sizes = self.read_sizes(official, {**self.size_axes, "visual_dim": (f"{image}.weight", 1)})
         layers = [int(match[2]) for key in official if (match := _TORCH_LSTM.fullmatch(key))]
         return {**sizes, "n_layers": 1 + max(layers)} if layers else sizes
 
 
 CONVERTER = _ShowTellConverter(
-    what="ImageCaptioning.pytorch's Show and Tell or FC model",
-    parts=(
+    source="ImageCaptioning.pytorch's Show and Tell or FC model",
+    renames=(
         *WORDS,
         (r"^(?:img|fc)_embed\.", "image_embedding."),
         (r"^_?core\.i2h\.", "lstm.input."),
         (r"^_?core\.h2h\.", "lstm.recurrent."),
     ),
     unused=_TORCH_LSTM.pattern,
-    where={**WORD_SIZES, "d_embedding": ("embed.weight", 1)},
+    size_axes={**WORD_SIZES, "d_embedding": ("embed.weight", 1)},
     hint=HINT,
 )
 """Weights of `show_tell`, `fc` and `newfc`: see `zoo.shared_official_names.luo_lstm`."""

@@ -18,7 +18,7 @@ from zoo.errors import ZooError
 from zoo.layers.annotated_norm import AnnotatedNorm
 from zoo.layers.attention import MultiHeadAttention, SelfAttention
 from zoo.layers.embedding import FixedPositions, TokenEmbedding, sinusoids
-from zoo.layers.geometry import GeometricAttention, pair_geometry, whole_where_padded
+from zoo.layers.geometry import GeometricAttention, fill_padded_boxes, pair_geometry
 from zoo.layers.residual import DecoderLayer, EncoderLayer, StackOutput
 from zoo.stacked import StackedCaptioner
 
@@ -99,13 +99,13 @@ class ObjectRelationTransformer(Transformer):
         """See `Transformer.relations`: the geometry of all pairs of boxes."""
         if visual.boxes is None:
             raise ZooError("this model needs the regions' boxes, and got none")
-        boxes = whole_where_padded(visual.boxes, mask)
+        boxes = fill_padded_boxes(visual.boxes, mask)
         return (pair_geometry(boxes, boxes),)
 
 
 CONVERTER = Converter(
-    what="ImageCaptioning.pytorch's transformer",
-    parts=(
+    source="ImageCaptioning.pytorch's transformer",
+    renames=(
         (r"^att_embed\.0\b", "input"),
         (r"^model\.(en|de)coder\.layers\b", r"\1coder_layers"),
         (r"^model\.(en|de)coder\.norm\b", r"\1coder_output.norm"),
@@ -126,7 +126,7 @@ CONVERTER = Converter(
         (r"\bb_2\b", "shift"),
     ),
     unused=r"^model\.tgt_embed\.1\.pe$",
-    where={
+    size_axes={
         "vocab_size": ("model.generator.proj.weight", 0),
         "visual_dim": ("att_embed.0.weight", 1),
         "d_model": ("model.generator.proj.weight", 1),

@@ -5,7 +5,7 @@ one layer of logits. Shapes do not determine `max_len`.
 """
 
 WORDS = ((r"^embed\.(0\.)?weight", r"embedding.\1weight"), (r"^logit\.", "vocabulary."))
-"""Names of the embedding and the logits; see `zoo.converter.Converter.parts`."""
+"""Names of the embedding and the logits; see `zoo.converter.Converter.renames`."""
 ATTENTION = (
     (r"^att_embed\.", "region_embedding."),
     (r"^ctx2att\.", "attention.key."),

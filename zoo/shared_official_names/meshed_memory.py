@@ -24,7 +24,7 @@ NAMES = (
     (r"\bfc1\b", "inner"),
     (r"\bfc2\b", "outer"),
 )
-"""Names that all of them have; see `zoo.converter.Converter.parts`."""
+"""Names that all of them have; see `zoo.converter.Converter.renames`."""
 BRANCHES = (
     (r"\b(?:self_att|mhatt)\b", "mixer"),
     (r"\benc_att\b", "cross"),

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from zoo.converter import Converter, Place, Tensors
+from zoo.converter import Converter, TensorAxis, Tensors
 
 ATTENTION = (
     (r"\bin_proj_(q|v1)\b", "query"),
@@ -20,7 +20,7 @@ ATTENTION = (
     (r"\battn_net\.attention_last\b", "spatial"),
     (r"\battn_net\.attention_last2\b", "channel"),
 )
-"""Names of an X-linear attention; see `zoo.converter.Converter.parts`."""
+"""Names of an X-linear attention; see `zoo.converter.Converter.renames`."""
 _AFTER = {"in_proj_q": "in_proj_v1", "in_proj_k": "in_proj_v2"}
 _FIRST, _SECOND = (re.compile(rf"\b({'|'.join(names)})\b") for names in (_AFTER.keys(), _AFTER.values()))
 
@@ -42,7 +42,7 @@ class XLinearConverter(Converter):
         return {**sizes, "n_heads": sizes["d_model"] // sizes["n_heads"]}
 
 
-def x_linear_sizes(encoder: str, logits: str) -> dict[str, Place]:
+def x_linear_sizes(encoder: str, logits: str) -> dict[str, TensorAxis]:
     """The tensors and axes that tell the sizes, by the names of the encoder and of the layer of logits."""
     attention = f"{encoder}.layers.0.encoder_attn.attn_net.attention_basic.0.weight"
     return {
