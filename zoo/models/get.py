@@ -2,8 +2,8 @@
 
 J. Ji, Y. Luo, X. Sun, F. Chen, G. Luo, Y. Wu, Y. Gao, R. Ji: "Improving Image Captioning by Leveraging Intra- and
 Inter-layer Global Representation in Transformer Network", AAAI 2021 (arXiv:2012.07061). Code: `models/GET` in
-https://github.com/luo3300612/image-captioning-DLCT (BSD-3-Clause), released without its training; the paper's global
-adaptive controller is there no module, but cross-attention to the global token like to any other.
+https://github.com/luo3300612/image-captioning-DLCT (BSD-3-Clause), released without its training. The paper's global
+adaptive controller is not a module there: the global token is one more token of cross-attention.
 """
 
 from collections.abc import Mapping
@@ -22,11 +22,11 @@ from zoo.shared_official_names.meshed_memory import DOUBLY_RESIDUAL, HINT, NAMES
 
 
 class GlobalEnhancedTransformer(DoublyResidualCaptioner):
-    """An encoder of regions behind one global token, whose outputs of all layers an LSTM fuses; gated attention.
+    """An encoder of a global token and regions, with gated attention; an LSTM fuses the global tokens of all layers.
 
     Args:
         dropout: on embedded regions and probabilities, in every feed-forward and on every branch.
-        fusion: whether the LSTM's last state replaces the global token for the decoder; off by default in the code.
+        fusion: whether the LSTM's last state replaces the global token for the decoder; off by default in their code.
         quirks: reproduce faults of the released code: the fixed table of positions starts Xavier-uniform, as random
             numbers; and padding is inferred from the embedded regions after their norm, which finds none, so that an
             image's captions depend on its padding.
@@ -65,7 +65,7 @@ class GlobalEnhancedTransformer(DoublyResidualCaptioner):
         self.init_weights(quirks=quirks)
 
     def encode(self, visual: Visual) -> Memory:
-        """See `Captioner.encode`; the first token is the global one, the mean of the regions as it enters."""
+        """See `Captioner.encode`; the first token is the global one, which starts as the mean of the regions."""
         features, mask = visual.valid_features(self.input.linear.weight.dtype)
         mean = features.sum(1, keepdim=True) / mask.sum(1).clamp(min=1)[:, None, None]
         x = self.input(torch.cat((mean, features), 1))
@@ -84,12 +84,11 @@ class GlobalEnhancedTransformer(DoublyResidualCaptioner):
 
 class _GETConverter(Converter):
     def tensors(self, official: Mapping[str, Tensor]) -> Tensors:
-        return super().tensors(
-            {
-                key: reorder_gates(tensor) if key.startswith("encoder.rnn.") else tensor
-                for key, tensor in official.items()
-            }
-        )
+        reordered = dict(official)
+        for key, tensor in official.items():
+            if key.startswith("encoder.rnn."):
+                reordered[key] = reorder_gates(tensor)
+        return super().tensors(reordered)
 
 
 CONVERTER = _GETConverter(

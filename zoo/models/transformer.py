@@ -76,8 +76,8 @@ class Transformer(StackedCaptioner):
         """The mixer of an encoder layer."""
         return SelfAttention(d_model, n_heads, causal=False, dropout=dropout)
 
-    def relations(self, visual: Visual, mask: Tensor) -> tuple[Tensor, ...]:  # noqa: ARG002  # none here
-        """Further inputs of the mixers besides the regions' features, computed once for all layers."""
+    def relations(self, visual: Visual, mask: Tensor) -> tuple[Tensor, ...]:  # noqa: ARG002  # for subclasses
+        """Further inputs of the encoder's mixers besides features and mask, computed once for all layers."""
         return ()
 
     def encode(self, visual: Visual) -> Memory:
@@ -98,7 +98,7 @@ class ObjectRelationTransformer(Transformer):
     def relations(self, visual: Visual, mask: Tensor) -> tuple[Tensor, ...]:
         """See `Transformer.relations`: the geometry of all pairs of boxes."""
         if visual.boxes is None:
-            raise ZooError("this model needs the regions' boxes, and got none")
+            raise ZooError("this model needs the boxes of the regions, but the input has none")
         boxes = fill_padded_boxes(visual.boxes, mask)
         return (pair_geometry(boxes, boxes),)
 

@@ -20,7 +20,7 @@ from zoo.stacked import StackedCaptioner
 
 
 class AoATransformer(StackedCaptioner):
-    """AoANet's refiner as the encoder, and a decoder whose two attentions a layer are AoA blocks too.
+    """AoANet's refiner as the encoder, and a decoder whose self- and cross-attention are AoA blocks too.
 
     Args:
         dropout: on embedded regions and words, and on every branch.

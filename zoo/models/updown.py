@@ -77,9 +77,9 @@ class UpDown(RecurrentCaptioner):
 
     def shared_tensors(self) -> dict[str, Tensor]:
         """See `RecurrentCaptioner.shared_tensors`; the language LSTM's matrix for [regions; attention; language]."""
-        own = self.language_lstm
-        weight = torch.cat((own.input.weight, own.recurrent.weight), 1)
-        return {"language_weight": weight, "language_bias": own.input.bias + own.recurrent.bias}
+        lstm = self.language_lstm
+        weight = torch.cat((lstm.input.weight, lstm.recurrent.weight), 1)
+        return {"language_weight": weight, "language_bias": lstm.input.bias + lstm.recurrent.bias}
 
     def advance(self, inputs: Tensor, rows: Rows, images: dict[str, Tensor]) -> tuple[Tensor, Rows]:
         width, state = self.d_model, rows["state"]
@@ -110,9 +110,9 @@ class UpDown(RecurrentCaptioner):
 
 class _UpDownConverter(Converter):
     def tensors(self, official: Mapping[str, Tensor]) -> Tensors:
-        words, width = official["embed.0.weight"].shape[1], official["core.lang_lstm.weight_hh"].shape[1]
-        attention = convert_attention_lstm(official, "core.att_lstm", "", words)
-        language = convert_lstm(official, "core.lang_lstm", "language_lstm", width)
+        d_word, d_state = official["embed.0.weight"].shape[1], official["core.lang_lstm.weight_hh"].shape[1]
+        attention = convert_attention_lstm(official, "core.att_lstm", "", d_word)
+        language = convert_lstm(official, "core.lang_lstm", "language_lstm", d_state)
         return super().tensors(official) | attention | language
 
 

@@ -56,7 +56,7 @@ def traced(search: Search, visual: Visual) -> Search:
 @pytest.fixture(autouse=True)
 def _as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Masks are not asked whether they are full, which a GPU would have to be waited for."""
-    monkeypatch.setattr("zoo.captioner._all_valid", lambda _: False)
+    monkeypatch.setattr("zoo.captioner._known_all_valid", lambda _: False)
     monkeypatch.setattr(replay, "waits_for", lambda work: work() and [])
     monkeypatch.setattr(replay, "memory_suffices", lambda: True)
     monkeypatch.setattr(replay, "numbers_of_the_processor", random.getstate)  # torch's are those of the GPU here

@@ -64,7 +64,7 @@ def captured(monkeypatch: pytest.MonkeyPatch) -> list[object]:
             super().__init__()
             made.append(self)
 
-    monkeypatch.setattr("zoo.captioner._all_valid", lambda _: False)
+    monkeypatch.setattr("zoo.captioner._known_all_valid", lambda _: False)
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Counted)
     monkeypatch.setattr(torch.cuda, "graph", captures)
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", object)
