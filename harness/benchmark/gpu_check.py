@@ -29,7 +29,7 @@ from harness.data.batches import Batch
 from harness.data.dataset import Sample
 from harness.data.pixels import hold
 from harness.data.vocabulary import Vocabulary
-from harness.inference.replay import Replayed, waits_for
+from harness.inference.replay import Replayed, synchronisation_points
 from harness.measure.environment import describe_environment
 from harness.measure.inputs import batch_of, example_visual
 from harness.measure.speed import median_seconds
@@ -417,7 +417,7 @@ def _waits(work: Callable[[], object], device: torch.device) -> list[str]:
         work()
         return []
     torch.cuda.synchronize(device)
-    return waits_for(work)
+    return synchronisation_points(work)
 
 
 def _places(waits: list[str]) -> str:

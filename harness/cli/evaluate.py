@@ -241,7 +241,9 @@ def evaluate(
         )
     contents = {name: report.to_json(wanted.labels) for name, report in reports.items()}
     is_missing = any(
-        report.quantity(metric).value is None for report in reports.values() for metric in ("BLEU-4", *settings.wanted)
+        report.quantity(metric).value is None
+        for report in reports.values()
+        for metric in ("BLEU-4", *settings.java_metrics)
     )
     if len(systems) > 1:
         for name, described in print_systems(reports, wanted).items():
@@ -257,7 +259,7 @@ def evaluate(
             echo(name)
         print_more(measured)
         contents[name] |= _more_json(measured, wanted)
-        lacking = more_settings.lacking(measured.values, *(["self-CIDEr"] if sets else ()))
+        lacking = more_settings.missing_reasons(measured.values, *(["self-CIDEr"] if sets else ()))
         is_missing = is_missing or bool(lacking)
     if baseline is not None:
         print_changes(since_baseline, baseline)

@@ -51,7 +51,7 @@ class HubPlace:
         return Path(self.where).is_absolute()
 
     @property
-    def asked(self) -> str:
+    def display_name(self) -> str:
         """The folder's name, or the repository with the revision asked for."""
         if self.is_folder:
             return Path(self.where).name
@@ -65,8 +65,8 @@ class HubPlace:
             return Path(self.where)
         if (folder := cached_snapshot(self.where, self.revision)) is None:
             raise WeightsMissing(
-                f"the weights of {self.begin}{self.asked} are not on this machine",
-                f"fetch them: bench prefetch model {PREFIX}{self.asked}; or name a folder: {self.begin}FOLDER",
+                f"the weights of {self.begin}{self.display_name} are not on this machine",
+                f"fetch them: bench prefetch model {PREFIX}{self.display_name}; or name a folder: {self.begin}FOLDER",
             )
         return folder
 
@@ -106,10 +106,10 @@ class HubWeights(HubPlace):
     def folder(self) -> Path:
         """Where the files lie; WeightsMissing if they are not here, BenchError if none is .safetensors, or readable."""
         found = self.located()
-        require_files(found, f"of {self.begin}{self.asked}")
+        require_files(found, f"of {self.begin}{self.display_name}")
         if not any((found / name).is_file() for name in ("model.safetensors", "model.safetensors.index.json")):
             raise BenchError(
-                f"{self.begin}{self.asked} has no weights as model.safetensors, and others are not read",
+                f"{self.begin}{self.display_name} has no weights as model.safetensors, and others are not read",
                 "name a revision that has them (refs/pr/N where the hub converted them), or save them so",
             )
         return found

@@ -20,13 +20,13 @@ SCALE: Final = 10.0
 _ENTRY: Final = np.dtype(
     [("gram", "i4"), ("caption", "i4"), ("length", "i4"), ("count", "i4"), ("given", "f8"), ("norm", "f8")]
 )
-"""An n-gram of a caption: its count, what each occurrence contributes in a reference, and the caption's norm."""
+"""An n-gram of a reference: its count, its contribution to scores per shared occurrence, and the caption's norm."""
 
 
 def mean_cider_d(references: Mapping[int, Sequence[str]], candidates: Mapping[int, str]) -> float:
     """Mean CIDEr-D of one tokenised caption per image, as a fraction (times 100 in papers).
 
-    The references, tokenised too, tell the document frequencies; a single image scores 0.
+    Document frequencies are those of the tokenised references, so that a single image scores 0.
     """
     require_same_images(references, candidates)
     if not references:
@@ -40,7 +40,7 @@ def cider_rewards(
     samples: Sequence[Sequence[Sequence[int]]],
     frequencies: DocumentFrequencies,
 ) -> Array:
-    """CIDEr-D (B, n) of n samples for each of B images, by image as token numbers, as in the frequencies."""
+    """CIDEr-D (B, n) of n samples for each of B images; references, samples and frequencies are in token numbers."""
     return cider_d(Corpus.of_numbers(references, samples), frequencies).reshape(len(samples), -1)
 
 
@@ -58,42 +58,42 @@ def _of_block(block: Block, idf: Array) -> Array:
     norm = np.sqrt(np.bincount(cell, weight * weight, len(block.lengths) * MAX_ORDER))
     candidate, reference = _pairs(block)
 
-    both = norm[cell[candidate]] * norm[cell[reference]]
+    norms = norm[cell[candidate]] * norm[cell[reference]]
     product = np.minimum(weight[candidate], weight[reference]) * weight[reference]
-    similarity = np.divide(product, both, out=np.zeros_like(product), where=both > 0)
+    similarity = np.divide(product, norms, out=np.zeros_like(product), where=norms > 0)
     length = np.maximum(block.lengths - 1, 0)
     gap = length[caption[candidate]] - length[caption[reference]]
     similarity *= np.exp(-(gap.astype(np.float64) ** 2) / (2 * SIGMA**2))
     totals = np.bincount(caption[candidate], similarity, len(block.lengths))
-    mine = (block.first[:-1, None] + np.arange(block.candidates)).ravel()
-    scores: Array = totals[mine] * (SCALE / MAX_ORDER) / np.repeat(block.references, block.candidates)
+    candidate_rows = (block.first[:-1, None] + np.arange(block.candidates)).ravel()
+    scores: Array = totals[candidate_rows] * (SCALE / MAX_ORDER) / np.repeat(block.references, block.candidates)
     return scores
 
 
 def _pairs(block: Block) -> tuple[Ints, Ints]:
-    """Entries of the block's counts, candidate's and reference's, of the same image and n-gram."""
+    """Pairs of entries in the block's counts, candidate's and reference's, with the same image and n-gram."""
     counts = block.counts
-    starts = counts.groups
-    sizes = np.diff(starts, append=len(counts.slot))
+    group_starts = counts.groups
+    sizes = np.diff(group_starts, append=len(counts.slot))
     of_candidate = counts.slot < block.candidates
-    group = np.repeat(np.arange(len(starts)), sizes)
-    mine = np.flatnonzero(of_candidate)
-    in_group = np.bincount(group[mine], minlength=len(starts))
-    first_reference = (starts + in_group)[group[mine]]
-    references = (sizes - in_group)[group[mine]]
+    group = np.repeat(np.arange(len(group_starts)), sizes)
+    of_candidates = np.flatnonzero(of_candidate)
+    in_group = np.bincount(group[of_candidates], minlength=len(group_starts))
+    first_reference = (group_starts + in_group)[group[of_candidates]]
+    references = (sizes - in_group)[group[of_candidates]]
     before = np.cumsum(references) - references
     offset = np.arange(references.sum()) - np.repeat(before, references)
-    return np.repeat(mine, references), np.repeat(first_reference, references) + offset
+    return np.repeat(of_candidates, references), np.repeat(first_reference, references) + offset
 
 
 def consensus_scores(references: Mapping[int, Sequence[str]]) -> Array:
     """Mean CIDEr-D (as a fraction) over all images of each reference, image by image in the order given.
 
-    Document frequencies are those of the references; a caption's own image is included. Exact without comparing pairs
-    of captions: what a reference adds to a candidate's score depends only on their shared n-grams and on the
-    candidate's length, so references are summed once by n-gram for each length. A candidate with an n-gram k times
-    shares min(k, r) of it with a reference that has it r times: 1 if k and r are at least 1, another 1 if both are at
-    least 2, and so on; each of these sums is one layer.
+    Document frequencies are those of the references, and a caption's own image is included. The result is exact, but
+    pairs of captions are never compared: the contribution of a reference to a candidate's score depends only on their
+    shared n-grams and on the candidate's length, so contributions are summed once by n-gram for each length. If an
+    n-gram occurs k times in the candidate and r times in the reference, they share min(k, r) occurrences: 1 if k and r
+    are at least 1, another 1 if both are at least 2, and so on. Each of these sums is one layer.
     """
     corpus = Corpus.of_texts(references, dict.fromkeys(references, ""))
     frequencies = corpus.frequencies()
@@ -104,26 +104,28 @@ def consensus_scores(references: Mapping[int, Sequence[str]]) -> Array:
     scores = np.zeros(captions)
     for layer in range(1, int(entries["count"].max(initial=0)) + 1):
         shared = entries[entries["count"] >= layer]
-        of_length, given, norm = (np.ascontiguousarray(shared[name]) for name in ("length", "given", "norm"))
+        of_length, contribution, norm = (np.ascontiguousarray(shared[name]) for name in ("length", "given", "norm"))
         caption, gram = (np.ascontiguousarray(shared[name]) for name in ("caption", "gram"))
-        # Most n-grams are of one caption: they are not summed, and get number 0.
+        # Most n-grams occur in one caption only: these are not summed, and get number 0.
         is_common = np.bincount(gram, minlength=len(frequencies.keys)) > 1
         gram = np.where(is_common, np.cumsum(is_common), 0)[gram]
         common = gram > 0
-        common_gram, common_given = gram[common], given[common]
+        common_gram, common_contribution = gram[common], contribution[common]
         lengths, starts = np.unique(of_length, return_index=True)
         common_of_length = np.add.reduceat(common, starts, dtype=np.int64)
         for length, start, stop in zip(lengths, starts, [*starts[1:], len(shared)], strict=True):
-            near = np.exp(-((lengths - length).astype(np.float64) ** 2) / (2 * SIGMA**2))
-            sums = np.bincount(common_gram, common_given * np.repeat(near, common_of_length), int(is_common.sum()) + 1)
-            mine = slice(start, stop)
-            sums_of_mine = np.where(common[mine], sums[gram[mine]], given[mine])
-            scores += np.bincount(caption[mine], sums_of_mine / norm[mine], captions)
+            length_penalty = np.exp(-((lengths - length).astype(np.float64) ** 2) / (2 * SIGMA**2))
+            sums = np.bincount(
+                common_gram, common_contribution * np.repeat(length_penalty, common_of_length), int(is_common.sum()) + 1
+            )
+            same_length = slice(start, stop)
+            shared_sums = np.where(common[same_length], sums[gram[same_length]], contribution[same_length])
+            scores += np.bincount(caption[same_length], shared_sums / norm[same_length], captions)
     return scores * (SCALE / MAX_ORDER / max(len(references), 1))
 
 
 def _entries(corpus: Corpus, frequencies: DocumentFrequencies) -> Iterator[NDArray[np.void]]:
-    """The n-grams of all references, block by block; those that all images share have weight 0 and are left out."""
+    """The n-grams of all references, block by block, without captions whose n-grams all have weight 0."""
     before = 0
     for block in corpus:
         counts = block.counts
@@ -132,13 +134,13 @@ def _entries(corpus: Corpus, frequencies: DocumentFrequencies) -> Iterator[NDArr
         with_candidates = block.first[counts.image] + counts.slot
         cell = with_candidates * MAX_ORDER + counts.orders[counts.gram]
         norm = np.sqrt(np.bincount(cell, weight * weight))[cell]
-        kept = norm > 0
-        entries = np.zeros(int(kept.sum()), _ENTRY)
-        entries["gram"] = np.searchsorted(frequencies.keys, counts.keys)[counts.gram][kept]
-        entries["caption"] = (with_candidates - counts.image - 1)[kept] + before
-        entries["length"] = np.maximum(block.lengths - 1, 0)[with_candidates[kept]]
-        entries["count"] = counts.count[kept]
-        entries["given"] = (weight * idf / block.references[counts.image])[kept] / norm[kept]
-        entries["norm"] = norm[kept]
+        weighted = norm > 0
+        entries = np.zeros(int(weighted.sum()), _ENTRY)
+        entries["gram"] = np.searchsorted(frequencies.keys, counts.keys)[counts.gram][weighted]
+        entries["caption"] = (with_candidates - counts.image - 1)[weighted] + before
+        entries["length"] = np.maximum(block.lengths - 1, 0)[with_candidates[weighted]]
+        entries["count"] = counts.count[weighted]
+        entries["given"] = (weight * idf / block.references[counts.image])[weighted] / norm[weighted]
+        entries["norm"] = norm[weighted]
         yield entries
         before += int(block.references.sum())

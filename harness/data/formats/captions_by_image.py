@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from harness.data.dataset import told_size
+from harness.data.dataset import annotated_size
 from harness.data.formats.annotations import SPLIT_NAMES, Annotations, ReadOptions
 from harness.data.formats.caption_tables import (
     CAPTION_FIELDS,
@@ -84,7 +84,7 @@ def read_reports(content: Content, options: ReadOptions) -> Annotations:
                 continue
             image = annotations.image(name, file.replace("\\", "/"))
             image.captions += texts
-            image.size = told_size(entry)
+            image.size = annotated_size(entry)
             annotations.set_split(image, split, where)
             further += isinstance(given, list) and len(given) > 1
     if further:
@@ -184,7 +184,7 @@ def read_list(content: Content, options: ReadOptions) -> Annotations:
             continue
         image = annotations.image(name, file.replace("\\", "/"))
         image.captions += texts
-        image.size = image.size or told_size(entry)
+        image.size = image.size or annotated_size(entry)
         if entry.get("split") not in (None, ""):
             annotations.set_split(image, entry["split"], where)
     return annotations

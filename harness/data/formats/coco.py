@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from harness.data.dataset import told_size
+from harness.data.dataset import annotated_size
 from harness.data.formats.annotations import REJECTED_FIELDS, AnnotatedImage, Annotations, ReadOptions
 from harness.data.formats.content import Content
 from harness.data.formats.ids import WHOLE_NUMBER, is_image_id, whole_number
@@ -87,7 +87,7 @@ def add_instances(annotations: Annotations, content: Content) -> None:
     for entry in content.top["images"]:
         if isinstance(entry, dict) and (owner := _owner(annotations, entry.get("id"))):
             owner.boxes = owner.boxes or []
-            owner.size = owner.size or told_size(entry)
+            owner.size = owner.size or annotated_size(entry)
     for entry in content.top["annotations"]:
         if isinstance(entry, dict) and (owner := _owner(annotations, entry.get("image_id"))):
             annotations.add_boxes(owner, [entry.get("bbox")])
@@ -147,4 +147,4 @@ def _image(annotations: Annotations, name: str | int, entry: Mapping[str, Any], 
     if domain is not None and not (isinstance(domain, str) and domain.isprintable()):
         annotations.complain("images whose domain is not a plain text", str(name))
         domain = None
-    return AnnotatedImage(name, file=file if isinstance(file, str) else "", domain=domain, size=told_size(entry))
+    return AnnotatedImage(name, file=file if isinstance(file, str) else "", domain=domain, size=annotated_size(entry))

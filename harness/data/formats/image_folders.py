@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any, Final
 
-from harness.data.dataset import told_size
+from harness.data.dataset import annotated_size
 from harness.data.formats.annotations import SPLIT_NAMES, Annotations, ReadOptions
 from harness.data.formats.caption_tables import METADATA, add_table
 from harness.data.formats.captions_by_image import caption_field_of, captions_of
@@ -106,7 +106,7 @@ def _add_lines(annotations: Annotations, file: Path, options: ReadOptions, insid
         where = f"line {number}"
         name = inside + entry[file_field].replace("\\", "/")
         image = annotations.image(name, name)
-        image.size = image.size or told_size(entry)
+        image.size = image.size or annotated_size(entry)
         texts = captions_of(entry.get(caption_field))
         if not texts:
             annotations.complain("lines without a caption", f"{file.name} {where}")

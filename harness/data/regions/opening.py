@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from harness.config.features import RegionSourceName
-from harness.data.dataset import Dataset, picture_digest, told_size
+from harness.data.dataset import Dataset, annotated_size, picture_digest
 from harness.data.formats.ids import is_image_id
 from harness.data.regions import hdf5
 from harness.data.regions.hdf5 import RegionHdf5
@@ -143,7 +143,7 @@ class CocoBoxes(RegionSource):
         self.fingerprint = hashlib.sha256(raw).hexdigest()
         entries, images = _entries(path, content)
         known = [image for image in images if isinstance(image, dict) and is_image_id(image.get("id"))]
-        self._sizes = {image["id"]: told_size(image) for image in known}
+        self._sizes = {image["id"]: annotated_size(image) for image in known}
         self._boxes: dict[int, list[dict[str, Any]]] = {}
         for entry in entries:
             told = {key: entry[key] for key in ("bbox", "score") if key in entry}
