@@ -89,7 +89,7 @@ def read_domains(file: Path, references: References) -> dict[int, str]:
 
 
 def describe_domains(counts: Mapping[str, int]) -> str:
-    """How many images each domain has, and whose assignment of nocaps that is."""
+    """The number of images of each domain, and the source of this assignment of nocaps."""
     told = ", ".join(f"{name} {count:,}" for name, count in sorted(counts.items()))
     if set(counts) != set(NAMES):
         return told

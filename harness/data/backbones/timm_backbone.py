@@ -306,19 +306,25 @@ def _of_hub_folder(weights: Path | None) -> _Expected | None:
 
 def _of_timms_name(name: str, weights: Path | None) -> _Expected | None:
     """timm's configuration of the weights that timm fetches, or that the file's name or the backbone's tag names."""
-    found = name
+    config_name = name
     if weights is not None:
         stem = _plain(weights.stem)
         architectures = {name.partition(".")[0], f"tf_{name.partition('.')[0]}"}
-        known: list[str] = [each for each in timm.list_pretrained() if each.partition(".")[0] in architectures]
-        released: dict[str, Any] = {each: timm.get_pretrained_cfg(each) for each in known}
-        named = [each for each, config in released.items() if stem == _plain(Path(config.url or "").stem)]
-        named = named[:1] or [each for each in known if f"{stem}_".startswith(f"{_plain(each)}_")]
-        found = max(named, key=len) if named else name if "." in name else ""
-    own: Any = timm.get_pretrained_cfg(found) if found else None
+        tagged_names: list[str] = [
+            tagged_name for tagged_name in timm.list_pretrained() if tagged_name.partition(".")[0] in architectures
+        ]
+        released: dict[str, Any] = {tagged_name: timm.get_pretrained_cfg(tagged_name) for tagged_name in tagged_names}
+        matching = [
+            tagged_name for tagged_name, config in released.items() if stem == _plain(Path(config.url or "").stem)
+        ]
+        matching = matching[:1] or [
+            tagged_name for tagged_name in tagged_names if f"{stem}_".startswith(f"{_plain(tagged_name)}_")
+        ]
+        config_name = max(matching, key=len) if matching else name if "." in name else ""
+    own: Any = timm.get_pretrained_cfg(config_name) if config_name else None
     if own is None:  # the backbone itself says that there is no such one
         return None
-    return _Expected(f"timm's {found}", tuple(own.mean), tuple(own.std), found.startswith("tf_"))
+    return _Expected(f"timm's {config_name}", tuple(own.mean), tuple(own.std), config_name.startswith("tf_"))
 
 
 def _of_tensorflow(name: str, weights: Path | None) -> _Expected | None:
@@ -330,8 +336,8 @@ def _of_tensorflow(name: str, weights: Path | None) -> _Expected | None:
     if not relatives:
         return None
     configs: list[Any] = [timm.get_pretrained_cfg(relative) for relative in relatives]
-    seen = {(tuple(config.mean), tuple(config.std)) for config in configs}
-    mean, std = seen.pop() if len(seen) == 1 else (None, None)
+    normalisations = {(tuple(config.mean), tuple(config.std)) for config in configs}
+    mean, std = normalisations.pop() if len(normalisations) == 1 else (None, None)
     return _Expected(f"the tf in its name (TensorFlow's, as timm's {relatives[0]})", mean, std, True)
 
 

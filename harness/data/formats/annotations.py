@@ -121,12 +121,12 @@ class Annotations:
         else:
             image.split = split
 
-    def add_boxes(self, image: AnnotatedImage, given: Iterable[Any]) -> None:
+    def add_boxes(self, image: AnnotatedImage, boxes: Iterable[Any]) -> None:
         """Add boxes given as x, y, width, height, each once; those without area or numbers are complained of."""
         image.boxes = image.boxes or []
-        for box in given:
+        for box in boxes:
             try:
-                x, y, width, height = (float(number) for number in box)
+                x, y, width, height = (float(value) for value in box)
                 sound = math.isfinite(x + y + width + height) and min(width, height) > 0
             except (OverflowError, TypeError, ValueError):
                 sound = False
@@ -144,9 +144,11 @@ def split_of_name(name: str) -> str | None:
 
 def described_problems(annotations: Annotations) -> str:
     """All problems in one line, with the first entries of each."""
-    return "; ".join(f"{what}: {listed(about)}" for what, about in annotations.problems.items())
+    return "; ".join(f"{problem}: {listed(about)}" for problem, about in annotations.problems.items())
 
 
-def listed(about: list[str], shown: int = 8) -> str:
+def listed(about: list[str], count: int = 8) -> str:
     """The count and the first few of what a problem concerns."""
-    return f"{len(about)} ({', '.join(shortened(one) for one in about[:shown])}{', ...' if len(about) > shown else ''})"
+    return (
+        f"{len(about)} ({', '.join(shortened(item) for item in about[:count])}{', ...' if len(about) > count else ''})"
+    )

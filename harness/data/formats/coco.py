@@ -49,29 +49,27 @@ def read_coco(content: Content, options: ReadOptions) -> Annotations:
     path = content.path
     entries, captions = _objects(content, "images"), _objects(content, "annotations")
     file_key, caption_key = options.image_field or "file_name", options.caption_field or "caption"
-    for option, chosen, listed in (
+    for option, field, objects in (
         ("--file-column", options.image_field, entries),
         (options.caption_option, options.caption_field, captions),
     ):
-        keys = {name for entry in listed for name in entry}
-        if chosen is not None and chosen not in keys:
+        keys = {name for entry in objects for name in entry}
+        if field is not None and field not in keys:
             raise BenchError(
-                f"{option} {chosen}: {path} has no such field", f"choose one of: {', '.join(sorted(keys))[:200]}"
+                f"{option} {field}: {path} has no such field", f"choose one of: {', '.join(sorted(keys))[:200]}"
             )
     annotations = Annotations(path)
     names = _names(content, entries)
     for name, entry in zip(names.values(), entries, strict=True):
         annotations.images[name] = _image(annotations, name, entry, file_key)
-    for number, entry in enumerate(captions):
+    for index, entry in enumerate(captions):
         if annotations.rejects(entry):
             continue
         owner = entry.get("image_id")
         image = annotations.images.get(names.get(owner, "")) if isinstance(owner, str | int) else None
         text = entry.get(caption_key)
         if image is None or not isinstance(text, str):
-            annotations.complain(
-                "annotations with no caption or no image", str(entry.get("id", f"entry {number}"))[:40]
-            )
+            annotations.complain("annotations with no caption or no image", str(entry.get("id", f"entry {index}"))[:40])
         else:
             image.captions.append(text)
     return annotations
@@ -125,21 +123,21 @@ def _names(content: Content, entries: list[dict[str, Any]]) -> dict[str | int, s
     ids = [entry.get("id") for entry in entries]
     numbers = [whole_number(image_id) for image_id in ids]
     are_texts = bool(ids) and all(isinstance(image_id, str) and image_id for image_id in ids)
-    if not are_texts and (strange := [n for n, image_id in enumerate(ids) if not is_image_id(image_id)]):
-        shown = ", ".join(f"entry {number}" for number in strange[:10])
-        raise BenchError(f'{content.path}: {len(strange)} images without a {WHOLE_NUMBER} as "id" ({shown})')
-    known: dict[str | int, str | int] = {}
+    if not are_texts and (invalid := [n for n, image_id in enumerate(ids) if not is_image_id(image_id)]):
+        examples = ", ".join(f"entry {number}" for number in invalid[:10])
+        raise BenchError(f'{content.path}: {len(invalid)} images without a {WHOLE_NUMBER} as "id" ({examples})')
+    names: dict[str | int, str | int] = {}
     as_numbers = None not in numbers and len(set(numbers)) == len(numbers)
-    twice = []
+    repeated = []
     for image_id, number in zip(ids, numbers, strict=True):
         if isinstance(image_id, str | int):
-            if image_id in known:
-                twice.append(str(image_id))
-            known[image_id] = number if as_numbers and number is not None else image_id
-    if twice:
-        noun = "image" if len(twice) == 1 else "images"
-        raise BenchError(f"{content.path}: {len(twice)} {noun} listed more than once ({', '.join(twice[:10])})")
-    return known
+            if image_id in names:
+                repeated.append(str(image_id))
+            names[image_id] = number if as_numbers and number is not None else image_id
+    if repeated:
+        noun = "image" if len(repeated) == 1 else "images"
+        raise BenchError(f"{content.path}: {len(repeated)} {noun} listed more than once ({', '.join(repeated[:10])})")
+    return names
 
 
 def _image(annotations: Annotations, name: str | int, entry: Mapping[str, Any], file_key: str) -> AnnotatedImage:

@@ -52,13 +52,13 @@ _CHECKS: Final[Checks] = {
 
 def odd_captions(captions: Mapping[int, str], examples: int = 1) -> list[str]:
     """A sentence for each kind of text that is hardly a caption, with the count and so many different examples."""
-    found = []
-    for what, is_odd in _CHECKS.items():
+    sentences = []
+    for description, is_odd in _CHECKS.items():
         odd = [text for text in captions.values() if is_odd(text)]
         if odd:
-            shown = ", ".join(repr(shortened(text, _SHOWN)) for text in list(dict.fromkeys(odd))[:examples])
-            found.append(f"{len(odd):,} of {len(captions):,} captions {what}, such as {shown}")
-    return found
+            samples = ", ".join(repr(shortened(text, _SHOWN)) for text in list(dict.fromkeys(odd))[:examples])
+            sentences.append(f"{len(odd):,} of {len(captions):,} captions {description}, such as {samples}")
+    return sentences
 
 
 def single_words(captions: Sequence[str]) -> list[str]:
@@ -80,16 +80,16 @@ def without_shared_words(
     def words(text: str) -> set[str]:
         return set(re.findall(r"\w+", text.lower()) if word_tokens is None else word_tokens.tokenize(text))
 
-    alone = [
+    unshared = [
         image_id
         for image_id, text in captions.items()
         if image_id in references and not any(words(text) & words(reference) for reference in references[image_id])
     ]
-    if not alone or 2 * len(alone) < len(captions):
+    if not unshared or 2 * len(unshared) < len(captions):
         return ""
-    example = alone[0]
+    example = unshared[0]
     return (
-        f"{len(alone):,} of {len(captions):,} captions share no word with a reference of their image, such as "
+        f"{len(unshared):,} of {len(captions):,} captions share no word with a reference of their image, such as "
         f"{shortened(captions[example], _SHOWN)!r} beside {shortened(references[example][0], _SHOWN)!r} "
         f"(image {example})"
     )
@@ -124,11 +124,11 @@ class Unspaced:
 def unspaced(texts: Iterable[str], whose: str) -> Unspaced | None:
     """What is to be said where most captions are of a script that parts no words; None elsewhere."""
     texts = list(texts)
-    found = [text for text in texts if _is_unspaced(text)]
-    if len(found) <= _MOST_UNSPACED * len(texts):
+    unspaced_texts = [text for text in texts if _is_unspaced(text)]
+    if len(unspaced_texts) <= _MOST_UNSPACED * len(texts):
         return None
-    said = f"{len(found):,} of {len(texts):,} captions of {whose} are in a script without spaces, such as "
-    return Unspaced(f"{said}{shortened(found[0], _SHOWN)!r}", _tokenizer_options(found))
+    sentence = f"{len(unspaced_texts):,} of {len(texts):,} captions of {whose} are in a script without spaces, such as "
+    return Unspaced(f"{sentence}{shortened(unspaced_texts[0], _SHOWN)!r}", _tokenizer_options(unspaced_texts))
 
 
 def _tokenizer_options(texts: Iterable[str]) -> str:
@@ -170,8 +170,8 @@ def cut_references(captions: Sequence[str], lengths: Sequence[int], preset: Pres
         settings.append(f"--set decoding.max_len={tokens - 1}")
     if preset.size.get("max_len", MAX_TOKENS) < tokens:
         settings.append(f"--set size.max_len={tokens}")
-    kept = "whole" if tokens == lengths[longest] + 2 else f"up to {tokens - 2} words"
+    extent = "whole" if tokens == lengths[longest] + 2 else f"up to {tokens - 2} words"
     return (
         f"{len(cut):,} of {len(lengths):,} training captions exceed {most_words} words (up to {lengths[longest]:,}) "
-        f"and are cut, such as {shortened(captions[longest], _SHOWN)!r}: {' '.join(settings)} takes them {kept}"
+        f"and are cut, such as {shortened(captions[longest], _SHOWN)!r}: {' '.join(settings)} takes them {extent}"
     )

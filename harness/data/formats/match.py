@@ -123,13 +123,13 @@ class ImageNames:
 
     def of_number(self, value: object) -> int | None:
         """The image with this id."""
-        number = as_id(value)
-        return number if number in self._numbers else None
+        image_id = as_id(value)
+        return image_id if image_id in self._numbers else None
 
     def of_unmatched(self, value: object) -> int | None:
         """The id of an image that is not wanted, as the file has it; None if it cannot be told from a wanted one's."""
-        number = as_id(value)
-        return None if number in self._ids else number
+        image_id = as_id(value)
+        return None if image_id in self._ids else image_id
 
 
 def file_names(text: str) -> tuple[str, ...]:
@@ -212,8 +212,8 @@ def _by_fields(rows: Sequence[Row], names: ImageNames, path: Path, *, several: b
             counts_rows = True  # all of which are ids, but of images in another order
         if not counts_rows and _is_candidate(field, ids, several=several):
             by_number[field] = ids
-    if chosen := _best(by_name, by_number, path):
-        field, ids = chosen
+    if best := _best(by_name, by_number, path):
+        field, ids = best
         return _match(ids, [row.get(field) for row in rows], names, field)
     # No image that is wanted; the ids are told all the same, since they say whose images these are.
     for field in _fields(rows):
@@ -229,15 +229,15 @@ def _best(
 ) -> tuple[str, list[int | None]] | None:
     """The field that names the images, and they: file names before numbers, unless these say the same of more rows."""
     complete = {field: ids for field, ids in by_number.items() if None not in ids}
-    name = _agreed(by_name, path)
-    if name is not None:
-        ids = by_name[name]
+    name_field = _agreed(by_name, path)
+    if name_field is not None:
+        ids = by_name[name_field]
         same = [field for field in complete if _agree(complete[field], ids)]
         if None in ids and same:
             return same[0], complete[same[0]]
-        return name, ids
-    number = _agreed(complete or by_number, path)
-    return None if number is None else (number, by_number[number])
+        return name_field, ids
+    number_field = _agreed(complete or by_number, path)
+    return None if number_field is None else (number_field, by_number[number_field])
 
 
 def _is_candidate(field: str, ids: Sequence[int | None], *, several: bool) -> bool:
@@ -263,9 +263,9 @@ def _agreed(candidates: Mapping[str, Sequence[int | None]], path: Path) -> str |
     decisive = next((field for field in _DECIDING if field in candidates), None)
     if decisive is not None:
         return decisive
-    told = " and ".join(_described(field) for field in fields[:_SHOWN_FIELDS])
+    descriptions = " and ".join(_described(field) for field in fields[:_SHOWN_FIELDS])
     raise BenchError(
-        f"{path}: {told} name different images of the references",
+        f"{path}: {descriptions} name different images of the references",
         f"choose the one that names the images: --id-field {_likeliest(candidates)}",
     )
 
@@ -276,8 +276,8 @@ def _likeliest(candidates: Mapping[str, Sequence[int | None]]) -> str:
     return next((field for field in fields if not _counts_in_order(candidates[field])), fields[0])
 
 
-def _agree(one: Sequence[int | None], other: Sequence[int | None]) -> bool:
-    return all(a == b for a, b in zip(one, other, strict=True) if a is not None and b is not None)
+def _agree(ids: Sequence[int | None], other_ids: Sequence[int | None]) -> bool:
+    return all(a == b for a, b in zip(ids, other_ids, strict=True) if a is not None and b is not None)
 
 
 def _match(ids: Sequence[int | None], values: Sequence[object], names: ImageNames, field: str) -> Match:
@@ -307,15 +307,17 @@ def _by_position(rows: Sequence[Row], names: ImageNames, path: Path) -> Match:
             numbers = [as_id(value) for value in values]
             first = min(number for number in numbers if number is not None)
             return Match([names.order[number - first] for number in numbers if number is not None], None)
-    if partly := _partly_named(rows, names):
+    if partial_field := _partly_named(rows, names):
         raise BenchError(
-            f"{path}: --by-position would ignore {_described(partly)} ({_examples(rows, partly)}), which names images",
-            f"leave --by-position out, and add --id-field {shortened(partly)}",
+            f"{path}: --by-position would ignore {_described(partial_field)} "
+            f"({_examples(rows, partial_field)}), which names images",
+            f"leave --by-position out, and add --id-field {shortened(partial_field)}",
         )
-    other = _other_ids(rows)
-    if other is not None:
+    other_field = _other_ids(rows)
+    if other_field is not None:
         raise BenchError(
-            f"{path}: --by-position would ignore {_described(other)} ({_examples(rows, other)}) of other images",
+            f"{path}: --by-position would ignore {_described(other_field)} "
+            f"({_examples(rows, other_field)}) of other images",
             "give the ids or file names of the references there, or take the field out of the file",
         )
     return Match(list(names.order), None)
@@ -356,17 +358,18 @@ def _counts_in_order(values: Sequence[object]) -> bool:
 
 def _nothing_names(rows: Sequence[Row], names: ImageNames, path: Path) -> BenchError:
     fields = [f"{_described(field)} ({_examples(rows, field)})" for field in _fields(rows)[:_SHOWN_FIELDS]]
-    said = f"its fields are {', '.join(fields)}" if fields else "its captions name no image"
+    description = f"its fields are {', '.join(fields)}" if fields else "its captions name no image"
     expected = names.examples()
-    why = f"{path}: nothing names the {len(names.order):,} images of the references ({expected}): {said}"
-    if partly := _partly_named(rows, names):
+    message = f"{path}: nothing names the {len(names.order):,} images of the references ({expected}): {description}"
+    if partial_field := _partly_named(rows, names):
         return BenchError(
-            f"{why}; {_described(partly)} names some of them", f"if it names the image: --id-field {shortened(partly)}"
+            f"{message}; {_described(partial_field)} names some of them",
+            f"if it names the image: --id-field {shortened(partial_field)}",
         )
     if len(rows) == len(names.order) and _other_ids(rows) is None:
-        return BenchError(why, "where the captions are in the order of the references, add --by-position")
+        return BenchError(message, "where the captions are in the order of the references, add --by-position")
     return BenchError(
-        f"{why}; it has {len(rows):,} captions",
+        f"{message}; it has {len(rows):,} captions",
         f'name the image of each caption by its id ({expected}) or its file: [{{"image_id": 1, "caption": "a dog"}}]',
     )
 

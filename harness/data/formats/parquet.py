@@ -201,6 +201,7 @@ def _split_name(name: str) -> str:
 
 
 def _read(path: Path, parts: Sequence[_Part], options: ReadOptions) -> Annotations:
+    """The annotations of all files of a data set."""
     annotations = Annotations(path)
     if not parts:
         raise BenchError(f"{path} holds no rows", "give a parquet file, or a folder that save_to_disk wrote")
@@ -213,10 +214,7 @@ def _read(path: Path, parts: Sequence[_Part], options: ReadOptions) -> Annotatio
     for row in rows:
         file = row.path
         if columns.pictures is not None:
-            if not file:
-                file = f"{row.part}-{row.number:06d}"
-            elif len(parts_of_path[file]) > 1:  # another picture of the same name
-                file = f"{row.part}/{file}"
+            file = _picture_name(row, is_unique=len(parts_of_path[row.path]) == 1)
         if row.name is None and not file:
             annotations.complain("rows without a picture", row.where)
             images.append(None)
@@ -235,6 +233,13 @@ def _read(path: Path, parts: Sequence[_Part], options: ReadOptions) -> Annotatio
     if columns.pictures is not None:
         annotations.write_pictures = partial(_write_pictures, annotations, parts, columns.pictures, images)
     return annotations
+
+
+def _picture_name(row: _Row, *, is_unique: bool) -> str:
+    """The file name for a picture that is stored in a row, unique in the data set."""
+    if not row.path:
+        return f"{row.part}-{row.number:06d}"
+    return row.path if is_unique else f"{row.part}/{row.path}"
 
 
 def _read_rows(annotations: Annotations, parts: Sequence[_Part], columns: _Columns, options: ReadOptions) -> list[_Row]:

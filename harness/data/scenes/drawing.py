@@ -166,7 +166,7 @@ def _stored(content: bytes) -> bytes:
     """A zlib stream of uncompressed blocks (RFC 1951, 3.2.4)."""
     blocks = [content[start : start + 65535] for start in range(0, len(content), 65535)]
     body = b"".join(
-        struct.pack("<BHH", number == len(blocks) - 1, len(block), len(block) ^ 0xFFFF) + block
-        for number, block in enumerate(blocks)
+        struct.pack("<BHH", index == len(blocks) - 1, len(block), len(block) ^ 0xFFFF) + block
+        for index, block in enumerate(blocks)
     )
     return b"\x78\x01" + body + struct.pack(">I", zlib.adler32(content))
