@@ -40,10 +40,10 @@ def graph_entries(
     "words": words of attributes and relations that the vocabulary lacks, seen `config.min_count` times or more.
     "labels": the predicates of relations, the `config.labels` most frequent.
     """
-    told = list(graphs)
-    counts = Counter(word for graph in told for _, _, word in graph.relations)
+    graphs = list(graphs)
+    counts = Counter(word for graph in graphs for _, _, word in graph.relations)
     if kind == "words":
-        counts.update(word for graph in told for _, word in graph.attributes)
+        counts.update(word for graph in graphs for _, word in graph.attributes)
     ranked = sorted(counts, key=lambda word: (-counts[word], word))
     if kind == "labels":
         return tuple(ranked[: config.labels])
@@ -93,8 +93,8 @@ class WithGraph:
         return replace(seen, relations=relations, attributes=padded(list(map(self._attributes, graphs)), self._width))
 
     def _relations(self, graph: SceneGraph) -> list[tuple[int, ...]]:
-        told = [(subject, obj, self._numbers.get(word)) for subject, obj, word in graph.relations]
-        known = [(subject, obj, number) for subject, obj, number in told if number is not None]
+        numbered = [(subject, obj, self._numbers.get(word)) for subject, obj, word in graph.relations]
+        known = [(subject, obj, number) for subject, obj, number in numbered if number is not None]
         if self._kind == "labels":
             first = {(subject, obj): number for subject, obj, number in reversed(known)}
             known = [(subject, obj, number) for (subject, obj), number in sorted(first.items())]

@@ -27,7 +27,7 @@ def sniff_stair(content: Content) -> str:
 
 
 def _variant(content: Content) -> str:
-    """Whose annotations these are, by the keys of the first image and caption; "" where they are not of this form."""
+    """The data set of annotations in COCO's form, by the keys of its first image and caption; "" for other forms."""
     if not _is_coco(content):
         return ""
     if "domain" in _first_keys(content.top["images"]):

@@ -19,7 +19,7 @@ def is_image_id(value: object) -> TypeGuard[int]:
 
 
 def whole_number(value: object) -> int | None:
-    """An id that is a whole number, or a text of its digits, also with zeros before them; None of anything else."""
+    """The id as a whole number, also from a text of digits with leading zeros; None for anything else."""
     if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,19}", value):
         value = int(value)
     return value if is_image_id(value) else None

@@ -51,7 +51,7 @@ _CHECKS: Final[Checks] = {
 
 
 def odd_captions(captions: Mapping[int, str], examples: int = 1) -> list[str]:
-    """A sentence for each kind of text that is hardly a caption, with the count and so many different examples."""
+    """A sentence for each kind of text that is hardly a caption, with the count and up to `examples` examples."""
     sentences = []
     for description, is_odd in _CHECKS.items():
         odd = [text for text in captions.values() if is_odd(text)]
@@ -62,7 +62,7 @@ def odd_captions(captions: Mapping[int, str], examples: int = 1) -> list[str]:
 
 
 def single_words(captions: Sequence[str]) -> list[str]:
-    """A sentence where nearly all captions are a word each, as a list of words read as captions is."""
+    """A sentence if nearly all captions are single words, as if a list of words had been read as captions."""
     words = [text for text in captions if len(text.split()) == 1]
     if len(words) <= _NEARLY_ALL * len(captions) or unspaced(captions, "") is not None:
         return []
@@ -72,7 +72,7 @@ def single_words(captions: Sequence[str]) -> list[str]:
 def without_shared_words(
     captions: Mapping[int, str], references: Mapping[int, Sequence[str]], tokenizer: TokenizerName = "python"
 ) -> str:
-    """A sentence where most captions share no word of this tokenizer with any of their references; "" elsewhere."""
+    """A sentence if at least half of the captions share no word with any of their references; otherwise ""."""
     word_tokens = word_tokenizer(tokenizer)
     if word_tokens is None and unspaced((text for texts in references.values() for text in texts), "") is not None:
         return ""  # which is refused
@@ -96,7 +96,7 @@ def without_shared_words(
 
 
 def copied_references(captions: Mapping[int, str], references: Mapping[int, Sequence[str]]) -> str:
-    """A sentence where nearly all captions are word for word a reference of their image; "" elsewhere."""
+    """A sentence if nearly all captions equal a reference of their image; otherwise ""."""
     copies = [image_id for image_id, text in captions.items() if text in references.get(image_id, ())]
     if len(copies) < 2 or len(copies) < _NEARLY_ALL * len(captions):
         return ""
@@ -108,21 +108,21 @@ def copied_references(captions: Mapping[int, str], references: Mapping[int, Sequ
 
 
 def refuse_unspaced(texts: Iterable[str], whose: str, tokenizer: TokenizerName = "python") -> None:
-    """BenchError where most captions are of a script that parts no words, and the tokenizer is of those that do."""
+    """BenchError where most captions are in a script without spaces and the tokenizer splits at spaces."""
     if word_tokenizer(tokenizer) is None and (found := unspaced(texts, whose)) is not None:
         raise BenchError(f"{found.said}: the tokenizer would take each for one word", f"add {found.options}")
 
 
 @dataclass(frozen=True, slots=True)
 class Unspaced:
-    """Captions of a script without spaces: a sentence that counts them, and the options that segment them."""
+    """A sentence that counts captions in a script without spaces, and the options that segment them."""
 
     said: str
     options: str
 
 
 def unspaced(texts: Iterable[str], whose: str) -> Unspaced | None:
-    """What is to be said where most captions are of a script that parts no words; None elsewhere."""
+    """The finding where most captions are in a script without spaces; otherwise None."""
     texts = list(texts)
     unspaced_texts = [text for text in texts if _is_unspaced(text)]
     if len(unspaced_texts) <= _MOST_UNSPACED * len(texts):
@@ -153,7 +153,7 @@ def _script(letter: str) -> str:
 
 
 def cut_references(captions: Sequence[str], lengths: Sequence[int], preset: Preset) -> str:
-    """A sentence on the training captions that a preset cuts, with what takes them whole; "" where there are none.
+    """A sentence on the training captions that a preset cuts, with the settings that avoid it; "" if it cuts none.
 
     Args:
         captions: all training captions.

@@ -44,7 +44,7 @@ _ROWS_WITH_PICTURES: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A file of rows, and the split that its name or its folder says; None where neither does."""
+    """A file of rows, and the split in its name or its folder's; None where neither names one."""
 
     path: Path
     split: str | None
@@ -83,7 +83,7 @@ class _Columns:
 
 @dataclass(slots=True)
 class _Row:
-    """One row as it was read.
+    """One row of a file.
 
     Attributes:
         part: the split of its file, or "row" where that says none; with `number`, the index there, it names the row.
@@ -192,7 +192,7 @@ def _split_of_file(file: Path, folder: Path) -> str | None:
 
 
 def _without_split(folder: Path) -> Path:
-    """The folder, or the one above it where it is called as a split is."""
+    """The folder, or its parent where the folder is named like a split."""
     return folder.parent if split_of_name(folder.name) else folder
 
 
@@ -262,8 +262,8 @@ def _read_rows(annotations: Annotations, parts: Sequence[_Part], columns: _Colum
                 differing.update(name for name in texts if texts[name] != texts[columns.captions[0]])
             split = part.split
             if columns.split is not None and values[columns.split] not in (None, ""):
-                told = str(values[columns.split])
-                split = SPLIT_NAMES.get(told.strip().lower(), told)
+                split_value = str(values[columns.split])
+                split = SPLIT_NAMES.get(split_value.strip().lower(), split_value)
             path = _path_of(values, columns)
             name = values[columns.id] if columns.id is not None else None
             if isinstance(name, float):

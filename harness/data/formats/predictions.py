@@ -28,7 +28,7 @@ POSITIONS: Final = "images are taken by their positions in the list of reference
 
 @dataclass(frozen=True, slots=True)
 class Predictions:
-    """One caption by image id, and problem -> its images.
+    """Captions by image id, and the images of each problem.
 
     `id_field` is the field that names the images, None where positions do; `are_files` as of `Match`.
     """
@@ -43,7 +43,7 @@ class Predictions:
         return self.id_field is None
 
     def without(self, image_ids: Collection[int]) -> Self:
-        """The captions of other images than these, and what is wrong with them."""
+        """The captions and problems of all images but these."""
         left_out, named_out = set(image_ids), set(map(str, image_ids))
         captions = {image_id: caption for image_id, caption in self.captions.items() if image_id not in left_out}
         problems = {}
@@ -81,14 +81,14 @@ def read_predictions(
 def predictions_of(
     captions: Mapping[Any, Any], source: Path, references: References, options: MatchOptions = BY_FIELDS
 ) -> Predictions:
-    """As `read_predictions`, of captions in memory by id or file name; errors call them `source`."""
+    """Captions in memory, by id or file name, as `read_predictions` reads those of a file; errors name `source`."""
     entries = [Entry({KEY: image_name(key, source)}, caption) for key, caption in captions.items()]
     names = ImageNames(references.captions, references.files, references.labels, references.other_files)
     return _predictions(entries, names, source, options)
 
 
 def _predictions(entries: Sequence[Entry], names: ImageNames, path: Path, options: MatchOptions) -> Predictions:
-    """The captions of entries whose image is known, and what is wrong with the others."""
+    """Captions of the entries that name an image and have one text, and the problems of all others."""
     _refuse_names_in_captions(entries, names, path)
     match = match_rows([entry.fields for entry in entries], names, path, options)
     problems: dict[str, list[str]] = {}
@@ -114,7 +114,7 @@ def _predictions(entries: Sequence[Entry], names: ImageNames, path: Path, option
 
 
 def _refuse_names_in_captions(entries: Sequence[Entry], names: ImageNames, path: Path) -> None:
-    """BenchError where captions without fields begin with their images' names: these would be scored as words."""
+    """BenchError where most captions begin with their images' names, which would be scored as words."""
     starts = [re.match(r"([^\t,:;|#]+)[\t,:;|#]", str(entry.caption)) for entry in entries if not entry.fields]
     texts = [start[1] for start in starts if start]
     known = {image_id for text in texts for image_id in (names.of_name(text), names.of_number(text))} - {None}

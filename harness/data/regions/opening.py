@@ -215,10 +215,8 @@ class RegionTsv(RegionSource):
                 for line_number, image_id, columns in _lines(stream, file):
                     if image_id not in requested:
                         continue
-                    line_digest, where = (
-                        hashlib.blake2b(columns, digest_size=8).digest(),
-                        f"line {line_number} of {file.name}",
-                    )
+                    line_digest = hashlib.blake2b(columns, digest_size=8).digest()
+                    where = f"line {line_number} of {file.name}"
                     if image_id in lines:
                         if lines[image_id] != line_digest:
                             yield image_id, f"comes twice with different contents, again in {where}"
@@ -231,7 +229,7 @@ class RegionTsv(RegionSource):
 
 
 def _lines(stream: BinaryIO, file: Path) -> Iterator[tuple[int, int, bytes]]:
-    """Number, image id and the rest of every line."""
+    """The number, image id and remaining columns of every line that is not blank."""
     for line_number, line in enumerate(iter(lambda: stream.readline(MAX_BYTES + 1), b""), 1):
         if len(line) > MAX_BYTES:
             raise BenchError(f"line {line_number} of {file} is longer than {MAX_BYTES >> 20} MiB: not a bottom-up TSV")

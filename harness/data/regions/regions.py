@@ -123,7 +123,7 @@ def read_regions(
 
 
 def size_of(sample: Sample, dataset: Dataset) -> Size:
-    """Width and height of an image, from its annotation or its file; BadRegions where neither tells them."""
+    """Width and height of an image, from its annotation or its file; BadRegions where neither has them."""
     try:
         return dataset.sizes.get(sample.image_id) or image_size(dataset.path(sample))
     except BadImage as bad:
@@ -131,7 +131,7 @@ def size_of(sample: Sample, dataset: Dataset) -> Size:
 
 
 def _lies_on_its_side(size: Size, sample: Sample, dataset: Dataset) -> bool:
-    """Whether the sides that the boxes' size tells are exchanged: those of the file before EXIF turned it."""
+    """Whether the boxes' size has width and height swapped: that of the file before EXIF rotates it."""
     width, height = size
     with suppress(BadImage):  # no picture, so no map to pool from either
         return width != height and image_size(dataset.path(sample)) == (height, width)
