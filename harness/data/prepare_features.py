@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from harness.config.features import FeatureConfig
+from harness.config.features import FeatureConfig, RegionConfig
 from harness.data.backbones.backbone import BUILT_IN, Backbone
 from harness.data.dataset import Dataset
 from harness.data.feature_cache import Spread, extract_features, features_folder
@@ -102,15 +102,7 @@ def prepare_features(
             dataset, regions, backbone, extract_maps_for, cache_dir=cache_dir, skip=bad, reporter=reporter
         )
     skip_or_refuse(features.bad, dataset, may_skip, reporter)
-    if features.whole_images:
-        reporter.note(
-            f"{features.whole_images} of {len(features)} images have no box: "
-            "the whole image is used as their only region"
-        )
-    if not features.has_boxes:
-        reporter.note(
-            f"{regions.source} has no boxes (NAME_box beside NAME_att, ID_boxes in HDF5): models that need them fail"
-        )
+    _note_missing_boxes(features, regions, reporter)
     skipped = bad | features.bad
     grid: VisualFeatures | None = None
     if "regions+grid" in sees and needs_backbone(regions.source):
@@ -122,6 +114,19 @@ def prepare_features(
             skipped |= file_grid.bad
         grid = file_grid
     return Prepared(features, features.describe(), skipped, grid)
+
+
+def _note_missing_boxes(features: RegionFeatures, config: RegionConfig, reporter: Reporter) -> None:
+    """Show notes on images, or a source, without boxes."""
+    if features.whole_images:
+        reporter.note(
+            f"{features.whole_images} of {len(features)} images have no box: "
+            "the whole image is used as their only region"
+        )
+    if not features.has_boxes:
+        reporter.note(
+            f"{config.source} has no boxes (NAME_box beside NAME_att, ID_boxes in HDF5): models that need them fail"
+        )
 
 
 def missing_features(

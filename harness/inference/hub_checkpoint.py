@@ -129,7 +129,7 @@ class Checkpoint:
             return processor
         if self.family != SEPARATE:
             raise BenchError(
-                f"{self.name} has no processor: its files give a {type(processor).__name__} alone", _COMPLETE
+                f"{self.name} has no processor: its files only contain a {type(processor).__name__}", _COMPLETE
             )
         return SeparateProcessors(self._part(AutoImageProcessor), self._part(AutoTokenizer))
 
@@ -155,12 +155,12 @@ class Checkpoint:
             missing = None if find_spec("flash_attn") else "the package flash-attn"
             missing = missing or (None if torch.cuda.is_available() else "a CUDA device")
             if missing:
-                raise BenchError(f"--hub attention={FLASH} needs {missing}, which is not here", "leave it out")
+                raise BenchError(f"--hub attention={FLASH} needs {missing}, which is not installed", "leave it out")
         try:
             return None if self._built(attention) == self._built(None) else attention
         except Exception as error:  # the library may raise anything
             raise BenchError(
-                f"--hub attention={attention} is not for {self.name}: {first_sentence(error)}", "leave it out"
+                f"--hub attention={attention} does not work with {self.name}: {first_sentence(error)}", "leave it out"
             ) from error
 
     def _built(self, attention: str | None) -> str:

@@ -9,7 +9,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -28,7 +28,7 @@ _FORMS: Final = (
 
 @dataclass
 class Judgements:
-    """Captions of images, and people's judgements of them.
+    """Captions of images and human judgements of them.
 
     Attributes:
         images, captions, references: of every distinct pair of image and caption.
@@ -44,7 +44,7 @@ class Judgements:
     _known: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def add(self, image: str, caption: str, references: Sequence[str]) -> int:
-        """The index of an image's caption, which is added if it is new."""
+        """Add an image's caption unless it is known, and return its index."""
         index = self._known.setdefault((image, caption), len(self.captions))
         if index == len(self.captions):
             self.images.append(image)
@@ -53,7 +53,7 @@ class Judgements:
         return index
 
     def rate(self, image: str, caption: Any, references: Any, rating: Any) -> None:
-        """Add a rating; None and numbers that are not finite mean that there is none."""
+        """Add a rating, unless it is None or not finite, which mean that there is none."""
         if rating is None:
             return
         value = float(rating)
@@ -66,31 +66,43 @@ def read_judgements(path: Path, references: Path | None = None) -> Judgements:
     content, judgements = read_json_or_lines(path), Judgements()
     try:
         if isinstance(content, list):
-            reference_lines = () if references is None else read_json_or_lines(references)
-            references_by_image = {entry["seg_id"]: _texts(entry["refs"]) for entry in reference_lines}
-            for entry in content:
-                judgements.rate(
-                    str(entry["seg_id"]), entry["hyp"], references_by_image[entry["seg_id"]], entry["human_score"]
-                )
+            _add_thumb(judgements, content, () if references is None else read_json_or_lines(references))
         elif references is not None:
             raise BenchError(f"--references {references}: {path} has its own", "leave it out")
         elif all(isinstance(entries, list) for entries in content.values()):
-            for kind, entries in content.items():
-                for entry in entries:
-                    image_references = _texts(entry["references"])
-                    pair = [judgements.add(entry["image"], _text(text), image_references) for text in entry["captions"]]
-                    label = int(entry["label"])
-                    judgements.pairs.setdefault(kind, []).append((pair[label], pair[1 - label]))
+            _add_pairs(judgements, content)
         else:
-            for image, entry in content.items():
-                for text in entry["human_judgement"]:
-                    judgements.rate(image, text["caption"], entry["ground_truth"], text["rating"])
+            _add_ratings(judgements, content)
     except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
         cause = f"{type(error).__name__}: {error}"
         raise BenchError(f"{path} holds no judgements of captions in a known format ({cause})", _FORMS) from error
     if not judgements.captions:
         raise BenchError(f"{path} holds no judgements", _FORMS)
     return judgements
+
+
+def _add_thumb(judgements: Judgements, lines: Iterable[Any], reference_lines: Iterable[Any]) -> None:
+    """Add the ratings of THumB's lines, whose references are in a file of their own."""
+    references = {entry["seg_id"]: _texts(entry["refs"]) for entry in reference_lines}
+    for entry in lines:
+        judgements.rate(str(entry["seg_id"]), entry["hyp"], references[entry["seg_id"]], entry["human_score"])
+
+
+def _add_pairs(judgements: Judgements, entries_by_kind: Mapping[str, Any]) -> None:
+    """Add Pascal-50S's pairs; an entry's "label" is the index of the better of its two captions."""
+    for kind, entries in entries_by_kind.items():
+        for entry in entries:
+            references = _texts(entry["references"])
+            pair = [judgements.add(entry["image"], _text(text), references) for text in entry["captions"]]
+            label = int(entry["label"])
+            judgements.pairs.setdefault(kind, []).append((pair[label], pair[1 - label]))
+
+
+def _add_ratings(judgements: Judgements, entries_by_image: Mapping[str, Any]) -> None:
+    """Add the ratings of Flickr8k's or Composite's images."""
+    for image, entry in entries_by_image.items():
+        for text in entry["human_judgement"]:
+            judgements.rate(image, text["caption"], entry["ground_truth"], text["rating"])
 
 
 def scores_in_order(path: Path, name: str, judged: Judgements, *, by_position: bool) -> dict[int, float]:
