@@ -75,7 +75,7 @@ def read_source(
         _complete_coco(annotations, other, folder)
         for name, image in other.images.items():
             if name in annotations.images:
-                annotations.complain("pictures with an id that another has", f"{content.path.name}: {image.picture}")
+                annotations.add_problem("pictures with an id that another has", f"{content.path.name}: {image.picture}")
             else:
                 annotations.images[name] = image
         annotations.notes += other.notes
@@ -108,7 +108,7 @@ def _complete_coco(annotations: Annotations, other: Annotations, images: Path) -
     for image in other.images.values():
         image.split = split
         if not image.file:
-            annotations.complain("images without a file name", f"{other.path.name}: {image.name}")
+            annotations.add_problem("images without a file name", f"{other.path.name}: {image.name}")
             image.usable = False
         elif not (images / image.file).is_file() and (images / folder / image.file).is_file():
             image.file = f"{folder}/{image.file}"
@@ -231,7 +231,7 @@ def _check_splits(source: Annotations) -> None:
     for image in source.images.values():
         if image.usable and image.split is not None and image.split not in SPLIT_NAMES.values():
             problem = f"pictures with a split that is none of {', '.join(SPLIT_NAMES)}"
-            source.complain(problem, f"{image.picture} ({shortened(repr(image.split), 40)})")
+            source.add_problem(problem, f"{image.picture} ({shortened(repr(image.split), 40)})")
             image.usable = False
 
 
@@ -251,9 +251,9 @@ def _existing(source: Annotations, images: Path) -> list[AnnotatedImage]:
             if (images / picture.file).is_file():
                 existing.append(picture)
             else:
-                source.complain("missing pictures", picture.file)
+                source.add_problem("missing pictures", picture.file)
         except RefusedPath as refusal:
-            source.complain("pictures whose path is refused", str(refusal))
+            source.add_problem("pictures whose path is refused", str(refusal))
     if completed:
         source.notes.append(f"{completed} pictures are named without folder or ending, and were found by it")
     return existing
@@ -274,7 +274,7 @@ def _copies(
         alone = counts[sizes[picture.file]] == 1
         owner = first.setdefault(picture.file if alone else sha256_of(images / picture.file), picture)
         if picture.file in files or (owner is not picture and keeps_splits and owner.split != picture.split):
-            source.complain("duplicate pictures", f"{picture.file} is {owner.file}")
+            source.add_problem("duplicate pictures", f"{picture.file} is {owner.file}")
             picture.usable = False
         elif owner is not picture:
             copies[picture.file] = owner.file
@@ -300,9 +300,9 @@ def _captioned(source: Annotations, pictures: Sequence[AnnotatedImage]) -> list[
         texts = [" ".join(sanitise_caption(caption).split()) for caption in picture.captions]
         picture.captions = [text for text in texts if text]
         if not picture.captions:
-            source.complain("pictures without a caption", picture.file)
+            source.add_problem("pictures without a caption", picture.file)
         elif len(picture.captions) < len(texts):
-            source.complain("pictures with an empty caption", picture.file)
+            source.add_problem("pictures with an empty caption", picture.file)
     return [picture for picture in pictures if picture.captions]
 
 

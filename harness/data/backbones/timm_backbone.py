@@ -85,7 +85,7 @@ class TimmBackbone:
         self.digest = _digest(self.name, self.arguments | computed, self._model)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Pickled without a device: each process chooses its own."""
+        """State for pickling, without a device: each process chooses its own."""
         self.rest()
         return self.__dict__
 
@@ -173,7 +173,7 @@ def _stage_of_level(name: str, model: Any, level: int) -> int:
 
 
 def _typed(options: Mapping[str, str]) -> dict[str, Any]:
-    """Option strings as bool, int, float or str, whichever fits first."""
+    """Parse options as bool, int, float or str, whichever fits first."""
     typed: dict[str, Any] = {}
     for key, text in options.items():
         if key in RESERVED:

@@ -101,22 +101,22 @@ class Annotations:
         return sum(len(image.captions) for image in self.images.values())
 
     def image(self, name: str | int, file: str = "") -> AnnotatedImage:
-        """The image of this name, which is added if it is new."""
+        """The image of this name; add it if it is new."""
         return self.images.setdefault(name, AnnotatedImage(name, file))
 
-    def complain(self, problem: str, about: str) -> None:
+    def add_problem(self, problem: str, about: str) -> None:
         """Record an entry under a problem."""
         self.problems.setdefault(problem, []).append(about)
 
     def set_split(self, image: AnnotatedImage, value: object, where: str) -> None:
         """Set the image's split; record a problem for one that is no text or a second one. `where`: "line 3"."""
         if not isinstance(value, str) or not value.strip():
-            self.complain("pictures with a split that is no text", f"{image.picture} ({where}: {str(value)[:40]})")
+            self.add_problem("pictures with a split that is no text", f"{image.picture} ({where}: {str(value)[:40]})")
             image.usable = False
             return
         split = SPLIT_NAMES.get(value.strip().lower(), value.strip())
         if image.split not in (None, split):
-            self.complain("pictures in two splits", f"{image.picture} ({where}: {split}, before {image.split})")
+            self.add_problem("pictures in two splits", f"{image.picture} ({where}: {split}, before {image.split})")
             image.usable = False
         else:
             image.split = split
@@ -131,7 +131,7 @@ class Annotations:
             except (OverflowError, TypeError, ValueError):
                 sound = False
             if not sound:
-                self.complain("boxes that are no x, y, width, height", f"{image.picture}: {str(box)[:60]}")
+                self.add_problem("boxes that are no x, y, width, height", f"{image.picture}: {str(box)[:60]}")
             elif (corners := (x, y, x + width, y + height)) not in image.boxes:
                 image.boxes.append(corners)
 

@@ -39,7 +39,7 @@ def sniff_flickr_results(content: Content) -> str:
 
 
 def sniff_table(content: Content) -> str:
-    """A line of headings with one of images and one of captions."""
+    """Recognise a table with a heading for images and one for captions."""
     if content.headings in (_KAGGLE, _FLICKR_RESULTS) or content.path.name in METADATA:
         return ""
     image = next((name for name in IMAGE_FIELDS if name in content.headings), None)
@@ -75,14 +75,14 @@ def add_table(annotations: Annotations, table: TextTable, options: ReadOptions, 
     for row in table.rows:
         where = f"line {row.line}"
         if len(row.cells) != len(table.headings) or not row.cells[file_column].strip():
-            annotations.complain("lines with another number of fields, or no file", where)
+            annotations.add_problem("lines with another number of fields, or no file", where)
             continue
         if annotations.rejects(dict(zip(headings, row.cells, strict=True))):
             continue
         file = folder + row.cells[file_column].strip().replace("\\", "/")
         image = annotations.image(file if id_column == file_column else row.cells[id_column].strip(), file)
         if image.file != file:
-            annotations.complain("images with two files", f"{image.name} ({where}: {file}, before {image.file})")
+            annotations.add_problem("images with two files", f"{image.name} ({where}: {file}, before {image.file})")
             continue
         _add_captions(annotations, image, [row.cells[column] for column in caption_columns], where)
         if split_column is not None and row.cells[split_column].strip():
@@ -96,7 +96,7 @@ def _add_captions(annotations: Annotations, image: AnnotatedImage, cells: Sequen
     for cell in cells:
         texts = caption_list(cell)
         if texts is None and cell.strip().startswith("[") and cell.strip().endswith("]"):
-            annotations.complain("cells that look like a list and cannot be read as one", where)
+            annotations.add_problem("cells that look like a list and cannot be read as one", where)
         elif cell.strip() or len(cells) == 1:
             image.captions += texts or [cell]
 
@@ -138,7 +138,7 @@ def _numbered_columns(headings: Sequence[str]) -> list[int]:
 
 
 def which_captions(path: Path, names: Sequence[str], options: ReadOptions) -> BenchError:
-    """The question which of several fields holds the captions."""
+    """The error for several fields that may hold the captions."""
     return BenchError(
         f"{path}: {' and '.join(names)} hold different texts",
         f"say which are captions: {options.caption_option} {names[0]}",
@@ -170,5 +170,5 @@ def _no_column(table: TextTable, what: str, option: str) -> BenchError:
 
 
 def _names_of_two(cells: Sequence[str]) -> tuple[str, str]:
-    """Names for two columns without any: a file or an address has no spaces."""
+    """Headings for two columns without any: the one of files or URLs has no spaces."""
     return ("file", "caption") if " " not in cells[0] else ("caption", "file")

@@ -25,7 +25,7 @@ _PROMPT: Final = re.compile(r"<image>|<im_start>|<im_end>")
 
 
 def sniff_textcaps(content: Content) -> str:
-    """A list "data" of captions, each with all the references of its image."""
+    """Recognise a list "data" of captions, each with all the references of its image."""
     data = content.top.get("data")
     first = data[0] if isinstance(data, list) and data and isinstance(data[0], dict) else {}
     return 'its "data" have "reference_strs"' if {"image_id", "reference_strs"} <= first.keys() else ""
@@ -38,7 +38,7 @@ def read_textcaps(content: Content, options: ReadOptions) -> Annotations:  # noq
         texts = captions_of(entry.get("reference_strs")) if isinstance(entry, dict) else []
         name = entry.get("image_id") if isinstance(entry, dict) else None
         if not texts or not isinstance(name, str | int):
-            annotations.complain("entries without an id or references", f"entry {index}")
+            annotations.add_problem("entries without an id or references", f"entry {index}")
             continue
         image = annotations.image(name)
         if image.captions != texts:
@@ -47,7 +47,7 @@ def read_textcaps(content: Content, options: ReadOptions) -> Annotations:  # noq
 
 
 def sniff_reports(content: Content) -> str:
-    """Lists of objects by split."""
+    """Recognise lists of objects by split."""
     if not content.top or not SPLIT_NAMES.keys() >= content.top.keys():
         return ""
     lists = list(content.top.values())
@@ -79,10 +79,10 @@ def read_reports(content: Content, options: ReadOptions) -> Annotations:
             if file is None and _first_of(entry, ID_FIELDS):
                 file = ""
             if file is None or not isinstance(name, str | int) or isinstance(name, bool):
-                annotations.complain("entries without a picture", where)
+                annotations.add_problem("entries without a picture", where)
                 continue
             if not texts:
-                annotations.complain("entries without a text", where)
+                annotations.add_problem("entries without a text", where)
                 continue
             image = annotations.image(name, file.replace("\\", "/"))
             image.captions += texts
@@ -106,7 +106,7 @@ def read_llava(content: Content, options: ReadOptions) -> Annotations:  # noqa: 
         answers = [turn.get("value") for turn in _turns(entry) if turn.get("from") in ("gpt", "assistant")]
         file = _first_picture(entry.get("image"))
         if not answers or not isinstance(answers[0], str) or file is None:
-            annotations.complain("conversations without a picture or an answer", f"entry {index}")
+            annotations.add_problem("conversations without a picture or an answer", f"entry {index}")
         elif len(answers) > 1:
             n_longer += 1
         else:
@@ -122,7 +122,7 @@ def sniff_narratives(content: Content) -> str:
 
 
 def sniff_by_image(content: Content) -> str:
-    """An object whose keys are images, and whose values are captions."""
+    """Recognise an object whose keys are images and whose values are captions."""
     if not content.top or sniff_reports(content) or content.path.name in METADATA:
         return ""
     if content.top.keys() & {"images", "annotations", "data"} or _rows(content):
@@ -132,12 +132,12 @@ def sniff_by_image(content: Content) -> str:
 
 
 def read_by_image(content: Content, options: ReadOptions) -> Annotations:  # noqa: ARG001
-    """A caption or several by image, as texts or as objects with "caption" or "raw"."""
+    """Read one or several captions by image, as texts or as objects with "caption" or "raw"."""
     annotations = Annotations(content.path)
     for name, value in content.top.items():
         texts = captions_of(value)
         if not texts:
-            annotations.complain("images without a text as caption", shortened(name, 40))
+            annotations.add_problem("images without a text as caption", shortened(name, 40))
         image = annotations.image(name)
         image.captions += texts
         if isinstance(value, dict) and value.get("split") not in (None, ""):
@@ -146,7 +146,7 @@ def read_by_image(content: Content, options: ReadOptions) -> Annotations:  # noq
 
 
 def sniff_list(content: Content) -> str:
-    """Objects with an image and a caption or several."""
+    """Recognise objects with an image and one or several captions."""
     if sniff_llava(content) or sniff_narratives(content) or content.path.name in METADATA:
         return ""
     first = content.first or (_rows(content) or [{}])[0]
@@ -180,7 +180,7 @@ def read_list(content: Content, options: ReadOptions) -> Annotations:
         name = entry.get(options.image_field or _first_of(entry, (*ID_FIELDS, *FILE_FIELDS, "id")))
         texts = captions_of(entry.get(caption_field))
         if not isinstance(name, str | int) or isinstance(name, bool) or not texts:
-            annotations.complain("entries without an image or a caption", where)
+            annotations.add_problem("entries without an image or a caption", where)
             continue
         image = annotations.image(name, file.replace("\\", "/"))
         image.captions += texts
@@ -191,7 +191,7 @@ def read_list(content: Content, options: ReadOptions) -> Annotations:
 
 
 def captions_of(value: Any) -> list[str]:
-    """The captions that a value holds: a text, or a list of texts or of objects with one; none of anything else."""
+    """The captions in a value: a text, or a list of texts or of objects with one; empty for anything else."""
     if isinstance(value, str):
         return caption_list(value) or [value]
     texts = []

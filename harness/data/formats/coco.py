@@ -69,7 +69,9 @@ def read_coco(content: Content, options: ReadOptions) -> Annotations:
         image = annotations.images.get(names.get(owner, "")) if isinstance(owner, str | int) else None
         text = entry.get(caption_key)
         if image is None or not isinstance(text, str):
-            annotations.complain("annotations with no caption or no image", str(entry.get("id", f"entry {index}"))[:40])
+            annotations.add_problem(
+                "annotations with no caption or no image", str(entry.get("id", f"entry {index}"))[:40]
+            )
         else:
             image.captions.append(text)
     return annotations
@@ -143,6 +145,6 @@ def _names(content: Content, entries: list[dict[str, Any]]) -> dict[str | int, s
 def _image(annotations: Annotations, name: str | int, entry: Mapping[str, Any], file_key: str) -> AnnotatedImage:
     file, domain = entry.get(file_key), entry.get("domain")
     if domain is not None and not (isinstance(domain, str) and domain.isprintable()):
-        annotations.complain("images whose domain is not a plain text", str(name))
+        annotations.add_problem("images whose domain is not a plain text", str(name))
         domain = None
     return AnnotatedImage(name, file=file if isinstance(file, str) else "", domain=domain, size=annotated_size(entry))

@@ -26,7 +26,7 @@ def read_karpathy_json(content: Content, options: ReadOptions) -> Annotations:  
         name, folder = entry.get("filename", entry.get("file_name")), entry.get("filepath")
         split, domain = entry.get("split"), entry.get("domain")
         if domain is not None and not (isinstance(domain, str) and domain.isprintable()):
-            annotations.complain("images whose domain is not a plain text", str(image_id))
+            annotations.add_problem("images whose domain is not a plain text", str(image_id))
             domain = None
         annotations.images[image_id] = AnnotatedImage(
             image_id,

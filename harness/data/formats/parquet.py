@@ -216,17 +216,17 @@ def _read(path: Path, parts: Sequence[_Part], options: ReadOptions) -> Annotatio
         if columns.pictures is not None:
             file = _picture_name(row, is_unique=len(parts_of_path[row.path]) == 1)
         if row.name is None and not file:
-            annotations.complain("rows without a picture", row.where)
+            annotations.add_problem("rows without a picture", row.where)
             images.append(None)
             continue
         image = annotations.image(file if row.name is None else row.name, file)
         if row.path and image.file != file:
             images.append(None)
-            annotations.complain("images with two files", f"{image.name} ({row.where}: {file}, before {image.file})")
+            annotations.add_problem("images with two files", f"{image.name} ({row.where}: {file}, before {image.file})")
             continue
         images.append(image)
         if not row.captions and not row.is_rejected:
-            annotations.complain("rows without a caption", row.where)
+            annotations.add_problem("rows without a caption", row.where)
         image.captions += row.captions
         if row.split is not None:
             annotations.set_split(image, row.split, row.where)
@@ -445,7 +445,7 @@ def _write_pictures(
         if Path(image.file).suffix.lower() not in PICTURES:
             ending = _ending(data)
             if not ending:
-                annotations.complain("embedded pictures that are no JPEG, PNG, WebP or GIF", image.file)
+                annotations.add_problem("embedded pictures that are no JPEG, PNG, WebP or GIF", image.file)
                 image.usable = False
                 continue
             image.file += ending

@@ -153,7 +153,7 @@ def _write(
 
 
 def half_precision(features: Numbers) -> Half:
-    """The nearest numbers in half precision."""
+    """Round to half precision."""
     if features.dtype == np.float32:  # of which torch makes the same numbers many times faster
         half: Half = torch.from_numpy(np.require(features, requirements=["C", "W"])).half().numpy()
         return half

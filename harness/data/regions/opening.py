@@ -40,7 +40,7 @@ _DAMAGE = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, Memory
 
 
 def needs_backbone(source: Path | RegionSourceName) -> bool:
-    """Whether the source has only boxes, so that a backbone has to give the features."""
+    """Whether the source has only boxes, so that features must come from a backbone."""
     return not isinstance(source, Path) or source.suffix == ".json"
 
 

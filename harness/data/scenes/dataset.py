@@ -40,7 +40,7 @@ VERSION = 1  # raise it with any change to images or captions: results of differ
 
 @dataclass(frozen=True, slots=True)
 class ScenesConfig:
-    """What determines the embedded data set: images of each split, the last of each of its domains, and a seed."""
+    """The parameters of the embedded data set: numbers of images of each split and domain, and a seed."""
 
     train: int = 1500
     val: int = 150
