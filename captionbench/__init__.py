@@ -386,7 +386,7 @@ def evaluate(
         >>> {image: round(score, 3) for image, score in scores.per_image["ROUGE-L"].items()}
         {1: 0.629, 2: 0.314}
         >>> scores.reasons["METEOR"]
-        'METEOR was not asked for'
+        'METEOR was not requested'
     """
     with _as_bench_error():
         from harness.config.evaluation import parse_language

@@ -1,6 +1,6 @@
-"""Attention maps: the cross-attention weights of each word of a caption, and the encoder's between places of the image.
+"""Attention maps: the cross-attention weights of each word, and the self-attention weights of the encoder.
 
-The model's computation is unchanged; the weights are recorded beside it.
+They are recorded while the model runs; its computation does not change.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ def attends(model: Captioner) -> bool:
 
 @torch.no_grad()
 def attention_weights(model: Captioner, visual: Visual, tokens: Tensor, head: int | None = None) -> Tensor | None:
-    """The weights with which each position attends to the image; None where the model does not attend.
+    """The weights with which each position attends to the image; None where the model has no cross-attention.
 
-    They are the mean over all heads of all decoder layers (for M2 over the encoder's levels too, for Image Transformer
-    over its parallel memories): how the image contributes to a word, not why the word was chosen. Visual tokens without
-    a location, such as class tokens, words, and a grid beside regions are left out, and each row is normalised again.
+    They are the mean over all heads of all decoder layers (for M2 also over the encoder's levels, for the Image
+    Transformer over its parallel memories): how the image contributes to a word, not why the word was chosen. Class
+    tokens, words, and the grid of "regions+grid" are left out, and each row is normalised again.
 
     Args:
         tokens: (B * n, T), the begin token first: row t belongs to the word that follows token t.
-        head: one head alone, counted from 1 through the decoder layers, the first layer's heads first.
+        head: return this head only, counted from 1 through the decoder layers, the first layer's heads first.
 
     Returns:
-        (B * n, T, L) in float32 at least: rows sum to one over the valid visual tokens, and are 0 at padding, or
+        (B * n, T, L), at least float32: rows sum to one over the valid visual tokens and are 0 at padding; they are 0
         everywhere if no token is valid.
 
     Raises:
@@ -54,38 +54,39 @@ def attention_weights(model: Captioner, visual: Visual, tokens: Tensor, head: in
             model.decode(memory, tokens)
     rows = tokens.shape[0]
     mask = memory.mask
-    layers = [torch.cat([_by_row(part, rows) for part in parts], 2) for parts in recorder.seen.values()]
-    layers = [layer[..., : mask.shape[1]] for layer in layers]  # no token may follow the image's
+    layers = [torch.cat([_by_row(weights, rows) for weights in calls], 2) for calls in recorder.weights.values()]
+    layers = [layer[..., : mask.shape[1]] for layer in layers]  # words may follow the visual tokens
     if head is None:
         weights = torch.stack([layer.mean(1) for layer in layers]).mean(0)
     else:
         heads = torch.cat(layers, 1)
         if not 1 <= head <= heads.shape[1]:
             raise ZooError(
-                f"there is no head {head}: this model has {heads.shape[1]}, of {len(layers)} layers or places",
+                f"there is no head {head}: this model has {heads.shape[1]}, of {len(layers)} attention modules",
                 f"choose one from 1 to {heads.shape[1]}",
             )
         weights = heads[:, head - 1]
     weights = weights.masked_fill(~mask.repeat_interleave(rows // mask.shape[0], 0)[:, None], 0.0)
     weights = weights[..., model.n_prefix_tokens :]
-    if visual.features is not None:  # a grid beside regions, and a graph's nodes, come after them
+    if visual.features is not None:  # a grid, or the nodes of a graph, come after the regions
         weights = weights[..., : visual.features.shape[1]]
     if visual.mask is not None:
         padding = ~visual.mask.repeat_interleave(rows // mask.shape[0], 0)[:, None]
         weights = weights.masked_fill(padding, 0.0)
-    return _shares(weights)
+    return _normalise_rows(weights)
 
 
 @torch.no_grad()
 def region_attention_weights(model: Captioner, visual: Visual) -> Tensor | None:
-    """The weights with which the encoder relates each place of the image to the others; None where it relates none.
+    """The weights of the encoder's attention among visual tokens; None where it has none.
 
-    They are the mean over all heads of all encoder layers; along the Image Transformer's graph, of each branch those
-    of its relation. What has no location is left out, as in `attention_weights`, and each row is normalised again.
+    They are the mean over all heads of all encoder layers. Of each branch of the Image Transformer, only regions of
+    its relation count. Tokens without a location are left out, as in `attention_weights`, and each row is normalised
+    again.
 
     Returns:
-        (B, L, L) in float32 at least: row i says how much place i takes from each; rows sum to one over the valid
-        places, and are 0 at padding, as rows of padding are.
+        (B, L, L), at least float32: row i has the weights with which token i attends to all tokens. Rows sum to one
+        over the valid tokens; rows and columns of padding are 0.
     """
     modules = model.region_attention_modules()
     if not modules:
@@ -95,23 +96,24 @@ def region_attention_weights(model: Captioner, visual: Visual) -> Tensor | None:
     first = model.n_prefix_tokens
     length = memory.mask.shape[1] - first if visual.features is None else visual.features.shape[1]
     layers = []
-    for module, [weights] in recorder.seen.items():
+    for module, [weights] in recorder.weights.items():
         if isinstance(module, SpatialGraphAttention):
             graph = recorder.inputs[module][2] if len(recorder.inputs[module]) > 2 else None
-            weights = module.along(weights, graph).sum(3)
+            weights = module.mask_by_relation(weights, graph).sum(3)
         layers.append(weights[:, :, first : first + length, first : first + length].mean(1))
     mean = torch.stack(layers).mean(0)
     mask = memory.mask[:, first : first + length] if visual.mask is None else visual.mask
-    return _shares(mean * (mask[:, :, None] & mask[:, None]))
+    return _normalise_rows(mean * (mask[:, :, None] & mask[:, None]))
 
 
-def _shares(weights: Tensor) -> Tensor:
-    """Rows that sum to one; rows of zeros stay so."""
+def _normalise_rows(weights: Tensor) -> Tensor:
+    """Divide each row by its sum; rows of zeros stay zero."""
     return weights / weights.sum(-1, keepdim=True).clamp(min=torch.finfo(weights.dtype).tiny)
 
 
 @contextmanager
 def _evaluating(model: Captioner) -> Iterator[None]:
+    """Evaluation mode within the context, then the model's mode before it."""
     was_training = model.training
     model.eval()
     try:
@@ -121,20 +123,24 @@ def _evaluating(model: Captioner) -> Iterator[None]:
 
 
 class _Recorder(TorchFunctionMode):
-    """Records the probabilities (B, H, T, M, L), (B, H, T, L) or (B, T, L) of every softmax within some modules."""
+    """Records the probabilities of every softmax in some modules, and the modules' inputs.
+
+    Attributes:
+        weights: the probabilities by module, one tensor per call: (B, H, T, M, L), (B, H, T, L) or (B, T, L).
+        inputs: the arguments of each module's last call.
+    """
 
     def __init__(self, modules: Sequence[nn.Module]) -> None:
         super().__init__()
-        self.seen: dict[nn.Module, list[Tensor]] = {module: [] for module in modules}
+        self.weights: dict[nn.Module, list[Tensor]] = {module: [] for module in modules}
         self.inputs: dict[nn.Module, tuple[Any, ...]] = {}
-        self._inside: nn.Module | None = None
+        self._current: nn.Module | None = None
 
     def __enter__(self) -> _Recorder:
-        self._hooks = [
-            hook
-            for module in self.seen
-            for hook in (module.register_forward_pre_hook(self._enter), module.register_forward_hook(self._leave))
-        ]
+        self._hooks = []
+        for module in self.weights:
+            self._hooks.append(module.register_forward_pre_hook(self._enter))
+            self._hooks.append(module.register_forward_hook(self._leave))
         super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
@@ -148,36 +154,36 @@ class _Recorder(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
-        if self._inside is not None:
+        if self._current is not None:
             if func is F.scaled_dot_product_attention:
-                self.seen[self._inside].append(full_precision(probabilities(*args, **kwargs)))
+                self.weights[self._current].append(full_precision(probabilities(*args, **kwargs)))
             elif func in _SOFTMAXES:
-                self.seen[self._inside].append(full_precision(result))
+                self.weights[self._current].append(full_precision(result))
         return result
 
     def _enter(self, module: nn.Module, inputs: tuple[Any, ...]) -> None:
-        self._inside = module
+        self._current = module
         self.inputs[module] = inputs
 
     def _leave(self, _module: nn.Module, _inputs: object, _output: object) -> None:
-        self._inside = None
+        self._current = None
 
 
-def probabilities(query: Tensor, key: Tensor, value: Tensor, *others: Any, **options: Any) -> Tensor:  # noqa: ARG001
-    """The probabilities (..., T, L) by which `F.scaled_dot_product_attention` with the same arguments weighs values.
+def probabilities(query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any) -> Tensor:  # noqa: ARG001
+    """The attention probabilities (..., T, L) of `F.scaled_dot_product_attention` with the same arguments.
 
-    They are its output for the identity matrix as values.
+    They are its output for an identity matrix as values.
     """
     identity = torch.eye(key.shape[-2], dtype=key.dtype, device=key.device).expand(*key.shape[:-1], -1)
-    return F.scaled_dot_product_attention(query, key, identity, *others, **options)
+    return F.scaled_dot_product_attention(query, key, identity, *args, **kwargs)
 
 
-def _by_row(part: Tensor, rows: int) -> Tensor:
-    """Probabilities of all heads, with an image's captions side by side, as (B * n, H, T, L); memories are averaged."""
-    if part.dim() == 5:
-        part = part.mean(3)
-    if part.dim() == 3:
-        part = part[:, None]
-    batch, heads, _, length = part.shape
-    captions = part.view(batch, heads, rows // batch, -1, length)
+def _by_row(weights: Tensor, rows: int) -> Tensor:
+    """Probabilities with one row per caption, (B * n, H, T, L), from one row per image; memories are averaged."""
+    if weights.dim() == 5:
+        weights = weights.mean(3)
+    if weights.dim() == 3:
+        weights = weights[:, None]
+    batch, heads, _, length = weights.shape
+    captions = weights.view(batch, heads, rows // batch, -1, length)
     return captions.transpose(1, 2).flatten(0, 1)

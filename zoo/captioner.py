@@ -20,11 +20,14 @@ from zoo.kinds import GraphKind, VisualKind
 
 @dataclass(frozen=True, slots=True)
 class VisualSpec:
-    """The visual input of a model; `dim` is the number of channels (0 for pixels, and without visual input).
+    """The visual input that a model requires.
 
-    Of two streams, `dim` is that of the regions and `grid_dim` that of the grid beside them; 0 for any other kind.
-    `graph` is read beside regions: "words" are relations and attributes, as numbers of words; "labels" are relations
-    alone, as labels of edges from 1 on, of which an ordered pair of regions has one.
+    Attributes:
+        kind: what the model sees of an image.
+        dim: channels of the features; 0 for pixels and without visual input. Of "regions+grid", those of the regions.
+        grid_dim: channels of the grid of "regions+grid"; 0 for any other kind.
+        graph: the scene graph read with regions. "words" has relations and attributes, whose words are numbers in the
+            vocabulary; "labels" has relations only, at most one per ordered pair of regions, with labels from 1 on.
     """
 
     kind: VisualKind
@@ -37,11 +40,17 @@ class VisualSpec:
 class Visual:
     """The visual input of a batch of images; only the parts that the model's `VisualSpec` requires are set.
 
-    features: (B, L, C), padded at the end; mask: (B, L) bool; boxes: (B, L, 4) as x1, y1, x2, y2 in [0, 1] of the
-    image; pixels: (B, 3, H, W), normalised, or 8-bit with `levels` (B, 3, 256), the value of each number; grid:
-    (B, h, w, C'), the cells of a feature map beside regions. relations: (B, M, 3) int64, region of the subject, region
-    of the object, and word or label; attributes: (B, P, 1 + a) int64, a region and its words; both -1 where padded.
-    Models without visual input still get `features`, for B.
+    Models without visual input still get `features`, which have the batch size.
+
+    Attributes:
+        features: (B, L, C), padded at the end.
+        mask: (B, L) bool, true at valid features; None where none is padded.
+        boxes: (B, L, 4), x1, y1, x2, y2 in [0, 1] of the image.
+        pixels: (B, 3, H, W), normalised floating-point values, or 8-bit indices into `levels`.
+        grid: (B, h, w, C'), a feature map in addition to regions.
+        relations: (B, M, 3) int64: region of the subject, region of the object, word or label; -1 where padded.
+        attributes: (B, P, 1 + a) int64: a region and the words of its attributes; -1 where padded.
+        levels: (B, 3, 256), the normalised value of each 8-bit pixel value.
     """
 
     features: Tensor | None = None
@@ -62,30 +71,32 @@ class Visual:
         raise ValueError("a Visual needs features or pixels")
 
     def parts(self) -> dict[str, Tensor]:
-        """Those that are set, by name."""
-        found = {part.name: getattr(self, part.name) for part in fields(self)}
-        return {name: part for name, part in found.items() if part is not None}
+        """The tensors that are set, by name."""
+        tensors = {part.name: getattr(self, part.name) for part in fields(self)}
+        return {name: tensor for name, tensor in tensors.items() if tensor is not None}
 
     def valid_features(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Features (B, L, C) with zeros at padding, so that not even a NaN there can spread, and a mask (B, L)."""
+        """Features (B, L, C), set to zero at padding so that a NaN there cannot spread, and their mask (B, L)."""
         if self.features is None:
-            raise ZooError("this model needs visual features, and got none")
+            raise ZooError("this model needs visual features, but the input has none")
         features, mask = self.features.to(dtype), self.mask
         if mask is None:
             return features, torch.ones(features.shape[:2], dtype=torch.bool, device=features.device)
-        return features if _all_valid(mask) else features.masked_fill(~mask[..., None], 0.0), mask
+        if not _known_all_valid(mask):
+            features = features.masked_fill(~mask[..., None], 0.0)
+        return features, mask
 
     def to(self, device: torch.device | str, dtype: torch.dtype | None = None) -> Self:
-        """Move every part as it is stored, and widen there what models read wider: half precision, and 8-bit pixels.
+        """Move to a device, then convert there, since half precision and 8-bit pixels are faster to move.
 
-        Floating-point parts get `dtype`, without one at least single precision.
+        Floating-point tensors get `dtype`, by default at least single precision. 8-bit pixels become floating-point.
         """
         moved = {}
-        for name, value in self.parts().items():
-            there = value.to(device, non_blocking=True)
-            if there.is_floating_point():
-                there = there.to(dtype or torch.promote_types(there.dtype, torch.float32))
-            moved[name] = there
+        for name, stored in self.parts().items():
+            tensor = stored.to(device, non_blocking=True)
+            if tensor.is_floating_point():
+                tensor = tensor.to(dtype or torch.promote_types(tensor.dtype, torch.float32))
+            moved[name] = tensor
         levels = moved.pop("levels", None)
         if levels is not None:
             pixels = moved["pixels"]
@@ -93,8 +104,8 @@ class Visual:
         return replace(self, **moved, levels=None)
 
 
-def _all_valid(mask: Tensor) -> bool:
-    """Whether nothing is padded; False where asking takes longer than copying, since a GPU has to be waited for."""
+def _known_all_valid(mask: Tensor) -> bool:
+    """Whether nothing is padded. False on a GPU, where reading the mask would wait for the device."""
     return mask.device.type == "cpu" and bool(mask.all())
 
 
@@ -116,11 +127,12 @@ class Memory:
 class DecodingState:
     """State of a decoder between steps.
 
-    `images` holds tensors that are constant during decoding, one row per image (B, ...), shared by its beams: for
-    example cross-attention keys and values. `rows` holds what differs between beams, one row per beam (B * W, ...).
-    `shared` holds tensors of any shape that all images share, for example weights concatenated for stepping.
-    `repeated` holds what all beams of an image have in common, like `images`, but with one row per beam: where it is
-    only added to something of each row, repeating it once saves a kernel at every step.
+    Attributes:
+        images: constant tensors with one row per image (B, ...), for example cross-attention keys and values.
+        rows: tensors that differ between beams, one row per beam (B * W, ...).
+        shared: tensors of any shape that all images share, for example weights concatenated for stepping.
+        repeated: like `images`, but with one row per beam. Repeating once what is added to every row saves a kernel
+            at every step.
     """
 
     images: dict[str, Tensor]
@@ -130,14 +142,15 @@ class DecodingState:
 
     def expand(self, width: int) -> DecodingState:
         """Repeat every row `width` times; the tensors of `images` are shared, not copied."""
-        rows, repeated = (
-            {name: value.repeat_interleave(int(width), 0) for name, value in part.items()}  # in a trace it is a tensor
-            for part in (self.rows, self.repeated)
+        width = int(width)  # a tensor while a model is traced
+        return replace(
+            self,
+            rows={name: tensor.repeat_interleave(width, 0) for name, tensor in self.rows.items()},
+            repeated={name: tensor.repeat_interleave(width, 0) for name, tensor in self.repeated.items()},
         )
-        return replace(self, rows=rows, repeated=repeated)
 
     def reorder(self, index: Tensor) -> DecodingState:
-        """Take rows by `index` (B * W,), which must stay within each image's own rows."""
+        """Take rows by `index` (B * W,), which must stay within the rows of each image."""
         return replace(self, rows={name: value.index_select(0, index) for name, value in self.rows.items()})
 
 
@@ -170,37 +183,37 @@ class Captioner(nn.Module, ABC):
 
     @abstractmethod
     def step(self, tokens: Tensor, state: DecodingState) -> tuple[Tensor, DecodingState]:
-        """Feed one token per row (B * W,); returns logits (B * W, V) of the next one. Never re-decodes the prefix."""
+        """Feed one token per row (B * W,); return logits (B * W, V) of the next token, and the next state."""
 
     def forward(self, visual: Visual, tokens: Tensor) -> Tensor:
         """`decode` after `encode`."""
         return self.decode(self.encode(visual), tokens)
 
     def cross_attention_modules(self) -> Sequence[nn.Module]:
-        """The modules with the softmax of cross-attention in `decode`, each called once per layer or position.
+        """The modules that compute the softmax of cross-attention in `decode`, for `zoo.attention_maps`.
 
-        Empty if words do not attend to the image; see `zoo.attention_maps`.
+        Each is called once per layer or position. Empty if words do not attend to the image.
         """
         return ()
 
     def region_attention_modules(self) -> Sequence[nn.Module]:
-        """The modules with the softmax of attention among the visual tokens in `encode`, each called once.
+        """The modules that compute the softmax of self-attention in `encode`, for `zoo.attention_maps`.
 
-        Empty if the encoder relates none of them to each other by attention; see `zoo.attention_maps`.
+        Each is called once. Empty if the encoder has no attention among visual tokens.
         """
         return ()
 
     def set_dropout(self, p: float) -> None:
-        """Set every dropout rate of the model to `p`; it can differ between training stages."""
+        """Set every dropout rate of the model to `p`, as a training stage may."""
         for module in self.modules():
             if isinstance(module, nn.Dropout):
                 module.p = p
 
 
 class HasBackbone(Captioner):
-    """A captioner on pixels that owns its backbone: `body` is the captioner behind it, on the backbone's grid features.
+    """A captioner on pixels with its own `backbone`, whose grid features are the input of the captioner `body`.
 
-    While the backbone is frozen, `encode` takes its cached features in place of pixels.
+    While the backbone is frozen, `encode` accepts its cached features instead of pixels.
     """
 
     # A class to inherit from, not a protocol: from Python 3.12 on, a protocol does not see a module's submodules.

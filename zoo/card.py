@@ -1,4 +1,4 @@
-"""Model cards: what is known of a model without building it. Imports no torch."""
+"""Model cards: descriptions of models that need neither a built model nor torch."""
 
 from __future__ import annotations
 
@@ -34,16 +34,17 @@ class Pretraining:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleasedWeights:
-    """Weights that the authors released, and how their evaluation captions with them (`bench import-weights`).
+    """Weights that the authors released, and the decoding of their evaluation (`bench import-weights`).
 
     Attributes:
-        pretraining: what the weights saw; Karpathy's validation and test splits were left out.
-        beam_size, max_len, length_penalty, count_bos, cut_unfinished: of the search, as in a preset's `decoding`;
-            without a `max_len` captions are as long as the model can say.
-        preparation: of captions; None if begin, end and padding are the number 0, which the vocabulary leaves out.
+        pretraining: training data of the weights, which exclude Karpathy's validation and test splits.
+        beam_size, max_len, length_penalty, count_bos, cut_unfinished: as in a preset's `decoding`; without a `max_len`,
+            that of the model.
+        preparation: preparation of captions; None if begin, end and padding are the number 0, which the vocabulary
+            leaves out.
         specials: names of padding, begin, end and unknown word in the vocabulary, if not those of the preparation.
-        backbone_tensors: beginning of the names of a backbone's tensors; None if no checkpoint holds one.
-        interpolation: by which pictures are resized for that backbone, "bicubic" or "bilinear".
+        backbone_tensors: prefix of the names of a backbone's tensors; None if no checkpoint contains one.
+        interpolation: how pictures are resized for that backbone.
     """
 
     pretraining: Pretraining
@@ -70,7 +71,7 @@ class ModelCard:
         entry: "module:attribute" of the constructor, imported on creation; a plug-in may give the class itself.
         paper: authors, title, venue.
         visual: the kind of visual input with the preset's arguments.
-        graph: the kind of scene graph that it reads beside regions (`zoo.captioner.VisualSpec`).
+        graph: the kind of scene graph that it reads (`zoo.captioner.VisualSpec`).
         arguments: the preset, as keyword arguments of the constructor.
         tiny: arguments on top of the preset that give a model small enough for unit tests.
         small: sizes outside the size contract (`SIZES`) for small runs, on top of the preset.
@@ -78,8 +79,8 @@ class ModelCard:
         hub: for a pretrained model, the repository of its weights on the Hugging Face Hub; its constructor takes
             their `folder`, and has random weights without it.
         pretraining: training data of its weights before the run; None without pretraining.
-        files: what its code reads besides its modules; `register_model` sets it.
-        released: weights of the authors that `bench import-weights` makes a run of; None where there are none.
+        files: files that its code reads; `register_model` sets them.
+        released: the authors' weights, which `bench import-weights` stores as a run; None where there are none.
     """
 
     name: str
@@ -109,22 +110,22 @@ class ModelCard:
 def variants(
     rows: Mapping[str, tuple[str, Mapping[str, Any]]], *, arguments: Mapping[str, Any], **card: Any
 ) -> list[ModelCard]:
-    """Cards of models that differ in name, summary, and arguments on top of those in common.
+    """Cards of models that share `arguments` and the fields in `card`.
 
     Args:
-        rows: by name, the summary and the model's own arguments.
+        rows: by name, the summary and the arguments that differ.
     """
     return [
-        ModelCard(name=name, summary=summary, arguments={**arguments, **own}, **card)
-        for name, (summary, own) in rows.items()
+        ModelCard(name=name, summary=summary, arguments={**arguments, **changes}, **card)
+        for name, (summary, changes) in rows.items()
     ]
 
 
 def trained_on_coco(visual: str, source: str, overlap: Mapping[str, str] | None = None) -> Pretraining:
-    """What weights saw that were trained on COCO's captions, as Karpathy splits them.
+    """Training data of weights trained on COCO's captions in Karpathy's split.
 
     Args:
-        visual: what the images' features were learnt from.
+        visual: training data of the image features.
         source: where this is stated.
         overlap: as in `Pretraining`.
     """

@@ -12,9 +12,10 @@ class ZooError(Exception):
 
 
 def check_choice(argument: str, value: str, choices: Iterable[str]) -> None:
-    """ZooError where a model's argument is none of its choices."""
-    if value not in (known := tuple(choices)):
-        raise ZooError(f"{argument} cannot be {value!r}", f"it is one of {', '.join(known)}")
+    """ZooError where the value of a model's argument is not one of its choices."""
+    choices = tuple(choices)
+    if value not in choices:
+        raise ZooError(f"{argument} cannot be {value!r}", f"it is one of {', '.join(choices)}")
 
 
 def check_at_least_1(**sizes: int) -> None:
@@ -30,12 +31,12 @@ def first_line(error: BaseException) -> str:
 
 
 def unreadable(error: Exception) -> str:
-    """Why a file of tensors could not be read; torch raises a bare KeyError or AssertionError on bytes of no pickle."""
+    """Why a file of tensors could not be read, where torch may raise a bare KeyError or AssertionError."""
     if isinstance(error, LookupError | AssertionError | TypeError | AttributeError):
-        return f"it is no torch file, or damaged ({type(error).__name__})"
+        return f"it is not a torch file, or it is damaged ({type(error).__name__})"
     return first_sentence(error)
 
 
 def first_sentence(error: BaseException) -> str:
-    """The first sentence of it: for a damaged file, torch goes on to explain how to load it unsafely."""
+    """The first sentence of an error's message; in later ones torch explains how to load a file unsafely."""
     return first_line(error).partition(". ")[0]

@@ -1,8 +1,8 @@
-"""What models see of an image."""
+"""Kinds of visual input."""
 
 from typing import Literal
 
 VisualKind = Literal["grid", "regions", "regions+grid", "pooled", "pixels", "none"]
-"""What a model sees of an image."""
+"""The visual input of a model."""
 GraphKind = Literal["none", "words", "labels"]
-"""What numbers stand for in the scene graph that a model reads: words of its embedding, or labels of edges."""
+"""The scene graph that a model reads: its numbers are words of the embedding, or labels of edges."""

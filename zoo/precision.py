@@ -1,4 +1,4 @@
-"""What autocast does to a tensor's type, and how to do without it."""
+"""The floating-point type under autocast, and computing without autocast."""
 
 from contextlib import AbstractContextManager, nullcontext
 
@@ -18,10 +18,10 @@ def no_autocast(like: Tensor) -> AbstractContextManager[None]:
 
 
 def product_type(like: Tensor) -> torch.dtype:
-    """The type in which products of tensors as `like` are computed: autocast's, where it is on."""
+    """The type in which matrix products of tensors such as `like` are computed: that of autocast where it is on."""
     return torch.get_autocast_dtype(like.device.type) if autocasts(like) else like.dtype
 
 
 def full_precision(x: Tensor) -> Tensor:
-    """In at least float32; whole numbers and masks as they are."""
+    """Convert to at least float32; integers and masks stay as they are."""
     return x.to(torch.promote_types(x.dtype, torch.float32)) if x.is_floating_point() else x

@@ -1,4 +1,4 @@
-"""Base class of captioners with a recurrent decoder: teacher forcing and stepping by the same code."""
+"""Base class of captioners with a recurrent decoder: teacher forcing and stepping run the same code."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -17,19 +17,20 @@ Rows = dict[str, Tensor]
 
 
 class RecurrentCaptioner(Captioner):
-    """A captioner whose `encode` computes everything independent of the words, and whose state is a few vectors a row.
+    """A captioner whose decoder is a recurrence over words, such as an LSTM.
 
-    Whatever depends only on the words is computed for all positions at once, so that the loop of teacher forcing
-    contains only the recurrence. Stepping runs the same code on one position.
+    `encode` computes everything that does not depend on words. What depends on the words but not on the state is
+    computed for all positions at once, so that the loop of teacher forcing contains only the recurrence `advance`.
+    Stepping runs the same code on one position.
 
     Attributes:
         d_model: width of the state h_t from which words are predicted.
-        embedding: tokens to word vectors.
+        embedding: maps tokens to word vectors.
         lstm: reads the words, unless the model overrides `word_inputs`.
-        vocabulary, output_dropout: outputs to logits, unless the model overrides `predict`.
-        per_row: names of tensors of `encode`, where it gives them, that are added to something of each row, see
-            `DecodingState.repeated`; `advance` gets them with one row per caption or beam.
-        states: names of the vectors of the recurrent state, d_model wide each, unless the model overrides `first_rows`.
+        vocabulary, output_dropout: map outputs to logits, unless the model overrides `predict`.
+        per_row: names of tensors in `Memory.extra` that `advance` gets with one row per caption or beam instead of
+            one per image (`DecodingState.repeated`).
+        states: names of the vectors of the recurrent state, each d_model wide, unless the model overrides `first_rows`.
         attention: the attention of words to the image, where there is one.
     """
 
@@ -52,19 +53,25 @@ class RecurrentCaptioner(Captioner):
 
     @abstractmethod
     def advance(self, inputs: Tensor, rows: Rows, images: dict[str, Tensor]) -> tuple[Tensor, Rows]:
-        """One position: from its `word_inputs` (rows, ...) and the state to its output (rows, ...) and the next state.
+        """One position of the recurrence.
 
-        The first d_model channels of the output are h_t.
+        Args:
+            inputs: (rows, ...), `word_inputs` at this position.
+            rows: the state before it.
+            images: tensors of `Memory.extra` and `shared_tensors`.
+
+        Returns:
+            The output (rows, ...), whose first d_model channels are h_t, and the next state.
         """
 
     def shared_tensors(self) -> dict[str, Tensor]:
-        """What `advance` takes from weights alone: computed once for all words, and given to it beside `images`."""
+        """Tensors for `advance` that depend on weights only, computed once for all words."""
         return {}
 
     def word_inputs(self, words: Tensor, images: dict[str, Tensor]) -> Tensor:
-        """Inputs of the recurrence (rows, T, ...) from word vectors (rows, T, E), independent of previous words.
+        """Inputs of the recurrence (rows, T, ...) from word vectors (rows, T, E), independent of the state.
 
-        What `encode` gives as "image", with the biases, is an input at every word.
+        If `encode` returns "image", which includes the biases, it is added at every word.
         """
         if "image" in images:
             return project_words(words, self.lstm.input.weight, images["image"])
@@ -79,9 +86,9 @@ class RecurrentCaptioner(Captioner):
         return logits
 
     def scan(self, inputs: Tensor, images: dict[str, Tensor]) -> Tensor | None:  # noqa: ARG002
-        """The outputs (rows, T, ...) of `advance` at all positions, where their gradient is written out; else None.
+        """The outputs (rows, T, ...) of `advance` at all positions by a faster form in `zoo.fast`; None without one.
 
-        `inputs` (rows, T, ...) are the `word_inputs` of all positions, and the state before them is `first_rows`.
+        `inputs` (rows, T, ...) are the `word_inputs` of all positions; the state before them is `first_rows`.
         """
         return None
 
@@ -89,24 +96,26 @@ class RecurrentCaptioner(Captioner):
         return self.decode_with_states(memory, tokens)[0]
 
     def decode_with_states(self, memory: Memory, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """`decode`, and the states h_t (B * n, T, d_model) behind its logits."""
+        """The logits of `decode`, and the states h_t (B * n, T, d_model) from which they are predicted."""
         if tokens.shape[1] > self.max_len:
             raise ZooError(f"a caption of {tokens.shape[1]} tokens is longer than max_len {self.max_len}")
         words = self.embedding(tokens)
         inputs = self.word_inputs(words, memory.extra)
-        if autocasts(inputs):  # recur in full precision: of small products, casts would take longer than they save
-            extra = {name: full_precision(part) for name, part in memory.extra.items()}
+        if autocasts(inputs):  # run the recurrence in full precision: casting small tensors costs more than it saves
+            extra = {name: full_precision(tensor) for name, tensor in memory.extra.items()}
             inputs, memory = full_precision(inputs), Memory(full_precision(memory.features), memory.mask, extra)
         with no_autocast(inputs):
-            scanned = self.scan(inputs, memory.extra) if inputs.requires_grad else None
-            whole = self._advance_all(inputs, memory) if scanned is None else scanned
-        return self.predict(whole, words), whole[..., : self.d_model]
+            outputs = self.scan(inputs, memory.extra) if inputs.requires_grad else None
+            if outputs is None:
+                outputs = self._advance_all(inputs, memory)
+        return self.predict(outputs, words), outputs[..., : self.d_model]
 
     def _advance_all(self, inputs: Tensor, memory: Memory) -> Tensor:
+        """The outputs (rows, T, ...) of `advance`, position by position."""
         state = self.start(memory).expand(inputs.shape[0] // memory.batch_size)
         images, rows, outputs = state.images | state.shared | state.repeated, state.rows, []
-        for word in inputs.unbind(1):
-            output, rows = self.advance(word, rows, images)
+        for position_inputs in inputs.unbind(1):
+            output, rows = self.advance(position_inputs, rows, images)
             outputs.append(output)
         return torch.stack(outputs, 1)
 
@@ -119,13 +128,13 @@ class RecurrentCaptioner(Captioner):
         output, rows = self.advance(self.word_inputs(words, images)[:, 0], state.rows, images)
         return self.predict(output[:, None], words)[:, 0], replace(state, rows=rows)
 
-    def look(self, visual: Visual) -> tuple[Tensor, Tensor]:
-        """See `Visual.valid_features`; in the type of the weights."""
+    def valid_features(self, visual: Visual) -> tuple[Tensor, Tensor]:
+        """`Visual.valid_features` in the type of the model's weights."""
         return visual.valid_features(next(self.parameters()).dtype)
 
 
 def project_words(words: Tensor, weight: Tensor, added: Tensor) -> Tensor:
-    """Words (B * n, T, E) times a matrix (D, E), plus one vector for all of an image (B, D), or of a row (B * n, D)."""
+    """Words (B * n, T, E) times a matrix (D, E), plus a vector for each image (B, D) or for each row (B * n, D)."""
     if words.shape[1] == 1 and len(words) == len(added):
         return torch.addmm(added, words[:, 0], weight.t())[:, None]
     projected = F.linear(words, weight)
@@ -133,7 +142,7 @@ def project_words(words: Tensor, weight: Tensor, added: Tensor) -> Tensor:
 
 
 def init_words_and_vocabulary(words: nn.Embedding, vocabulary: nn.Linear) -> None:
-    """Initialise uniformly in [-0.1, 0.1] without bias, as ImageCaptioning.pytorch has Show and Tell and Att2in."""
+    """Initialise uniformly in [-0.1, 0.1] and biases to zero, as ImageCaptioning.pytorch does for Show and Tell."""
     nn.init.uniform_(words.weight, -0.1, 0.1)
     nn.init.uniform_(vocabulary.weight, -0.1, 0.1)
     nn.init.zeros_(vocabulary.bias)

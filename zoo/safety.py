@@ -1,5 +1,6 @@
-"""What is refused of a stranger's run or weights: weights that are no numbers, networks that are larger than the
-weights meant for them, and backbones that would read other files.
+"""Checks of runs and weights from others.
+
+They refuse weights with NaN or infinity, networks larger than their weights, and backbones that would read other files.
 """
 
 import inspect
@@ -15,25 +16,24 @@ from torch.nn.modules import module as hooks
 
 from zoo.errors import ZooError
 
-_TIMES = 2  # a tied tensor is stored once, and registered twice
-_MORE_TENSORS, _MORE_NUMBERS = 1_000, 2**24
+_COPIES = 2  # a tied tensor is stored once and registered twice
+_EXTRA_TENSORS, _EXTRA_NUMBERS = 1_000, 2**24
 
 
 @contextmanager
 def no_larger_than(weights: Iterable[Path], device: str) -> Iterator[None]:
-    """While it lasts, no module may be built of far more parameters, or numbers in them, than these weights have.
-
-    So it is refused before memory is filled.
+    """Within this context, refuse to build a network much larger than the weights, before it fills memory.
 
     Args:
-        weights: .safetensors files, whose heads alone are read.
-        device: the type of device that it is built on; parameters that are put elsewhere afterwards are not counted.
+        weights: .safetensors files, of which only the headers are read.
+        device: the type of device that the network is built on; parameters on others are not counted.
 
     Raises:
-        ZooError: a network outgrows the weights.
-        SafetensorError, OSError: of a head that cannot be read.
+        ZooError: the network has far more parameters than the weights.
+        SafetensorError, OSError: a header cannot be read.
     """
-    tensors, numbers = _stored(weights)
+    tensors, numbers = _count_stored(weights)
+    max_tensors, max_numbers = _COPIES * tensors + _EXTRA_TENSORS, _COPIES * numbers + _EXTRA_NUMBERS
     built = {"tensors": 0, "numbers": 0}
 
     def count(_module: nn.Module, _name: str, parameter: nn.Parameter) -> None:
@@ -41,7 +41,7 @@ def no_larger_than(weights: Iterable[Path], device: str) -> Iterator[None]:
             return
         built["tensors"] += 1
         built["numbers"] += parameter.numel()
-        if built["tensors"] > _TIMES * tensors + _MORE_TENSORS or built["numbers"] > _TIMES * numbers + _MORE_NUMBERS:
+        if built["tensors"] > max_tensors or built["numbers"] > max_numbers:
             raise ZooError(
                 "its settings describe a larger network than its weights, "
                 f"which have {tensors:,} tensors of {numbers:,} numbers"
@@ -55,15 +55,15 @@ def no_larger_than(weights: Iterable[Path], device: str) -> Iterator[None]:
 
 
 def refuse_unsafe_backbone(name: str, options: Iterable[str]) -> None:
-    """ZooError for what `timm.create_model` would load from a file or the hub, by a name or an option.
+    """ZooError for a name or option with which `timm.create_model` would load a file or access the hub.
 
-    An option may be a parameter of the classes in the model's own file, which build layers and nothing else.
-    `checkpoint_path`, `pretrained_cfg` and their like are parameters of `timm.create_model` alone.
+    Allowed options are parameters of the classes in the model's module, which only build layers. `checkpoint_path`,
+    `pretrained_cfg` and similar ones are parameters of `timm.create_model` itself.
     """
     import timm  # takes a second to import, and models without a backbone do not need it
 
     if not timm.is_model(name):
-        raise ZooError(f"the backbone {name!r} is no model of timm's", "backbone=... is a name of timm.list_models()")
+        raise ZooError(f"timm has no model {name!r}", "backbone=... is a name of timm.list_models()")
     source = sys.modules[timm.model_entrypoint(name).__module__]
     layers = [entry for entry in vars(source).values() if inspect.isclass(entry) and issubclass(entry, nn.Module)]
     layers = [layer for layer in layers if layer.__module__ == source.__name__]
@@ -75,8 +75,8 @@ def refuse_unsafe_backbone(name: str, options: Iterable[str]) -> None:
         )
 
 
-def _stored(weights: Iterable[Path]) -> tuple[int, int]:
-    """How many tensors files hold, and how many numbers."""
+def _count_stored(weights: Iterable[Path]) -> tuple[int, int]:
+    """The number of tensors in files, and of their elements."""
     tensors = numbers = 0
     for file in weights:
         with safe_open(file, "pt") as stored:
@@ -87,20 +87,21 @@ def _stored(weights: Iterable[Path]) -> tuple[int, int]:
 
 
 def not_finite(tensors: Iterable[tuple[str, Tensor]]) -> str | None:
-    """The name of the first tensor with NaN or infinity in it, None where all are numbers; nothing is copied."""
+    """The name of the first tensor with NaN or infinity in it; None where all are finite."""
     for name, tensor in tensors:
-        # The extremes pass on a NaN, and are read without a second tensor of that size.
+        # Extremes propagate NaN and need no second tensor of that size.
         if tensor.is_floating_point() and tensor.numel():
-            least, most = tensor.aminmax()
-            if not (least.isfinite() and most.isfinite()):
+            lowest, highest = tensor.aminmax()
+            if not (lowest.isfinite() and highest.isfinite()):
                 return name
     return None
 
 
-def refuse_not_finite(tensors: Mapping[str, Tensor], what: str) -> None:
-    """ZooError that begins with `what`, the file, where a tensor has NaN or infinity, which makes captions nonsense."""
-    if (name := not_finite(tensors.items())) is not None:
+def refuse_not_finite(tensors: Mapping[str, Tensor], source: str) -> None:
+    """ZooError that names `source`, where a tensor has NaN or infinity in it."""
+    name = not_finite(tensors.items())
+    if name is not None:
         raise ZooError(
-            f"{what}: the tensor {name} holds NaN or infinity",
-            "fetch or copy the file again, or train anew: a training that writes such weights had diverged",
+            f"{source}: the tensor {name} holds NaN or infinity",
+            "fetch or copy the file again; if training wrote it, the training diverged: train again",
         )

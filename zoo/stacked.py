@@ -7,8 +7,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.captioner import Captioner, DecodingState, Memory, VisualSpec
-from zoo.layers.attention import MultiHeadAttention, SelfAttention, joined, mask_to_bias, split_heads
-from zoo.layers.cache import for_layers, of_layer, together
+from zoo.layers.attention import MultiHeadAttention, SelfAttention, fuse_linears, mask_to_bias, split_heads
+from zoo.layers.cache import for_layers, of_layer, stack_caches
 from zoo.layers.embedding import FixedPositions, TokenEmbedding, sinusoids
 from zoo.layers.expansion import DynamicExpansion
 from zoo.layers.residual import DecoderLayer, StackOutput, attention_mixers
@@ -17,7 +17,7 @@ _PARTS = ("weight", "bias", "totals")  # of a mixer's `projection`; only dynamic
 
 
 class StackedCaptioner(Captioner):
-    """Decodes with `embedding`, `decoder_layers`, `decoder_output` and `vocabulary`, which the architecture builds."""
+    """Decodes with `embedding`, `decoder_layers`, `decoder_output` and `vocabulary`, which a subclass builds."""
 
     embedding: TokenEmbedding
     decoder_layers: nn.ModuleList
@@ -37,9 +37,9 @@ class StackedCaptioner(Captioner):
         scale: float | None = 1.0,
         bias: bool = False,
     ) -> None:
-        """The decoder of released codes like the meshed-memory transformer's: post-norm layers, and no norm after them.
+        """Build the decoder of codes like the meshed-memory transformer's: post-norm layers without a final norm.
 
-        Position 0 is padding in the authors' tables, which are saved since not all can be computed.
+        Position 0 is padding in the authors' tables. These are saved, since some of them were initialised at random.
         """
         positions = FixedPositions(sinusoids(self.max_len + 1, d_model), first=1, saved=True)
         self.embedding = TokenEmbedding(self.vocab_size, d_model, self.max_len, None, positions=positions, scale=scale)
@@ -47,8 +47,8 @@ class StackedCaptioner(Captioner):
         self.decoder_output = StackOutput(d_model, len(self.decoder_layers), dropout, reduce=False, norm=nn.Identity)
         self.vocabulary = nn.Linear(d_model, self.vocab_size, bias=bias)
 
-    def start_weights(self, *, quirks: bool = False) -> None:
-        """All matrices Xavier-uniform; with `quirks`, as released, what has more axes and the fixed table too."""
+    def init_weights(self, *, quirks: bool = False) -> None:
+        """Initialise matrices Xavier-uniformly; with `quirks` also tensors of more axes and the table of positions."""
         for parameter in self.parameters():
             if parameter.dim() == 2 or (parameter.dim() > 2 and quirks):
                 nn.init.xavier_uniform_(parameter)
@@ -56,9 +56,9 @@ class StackedCaptioner(Captioner):
             nn.init.xavier_uniform_(self.get_buffer("embedding.positions.table"))
 
     def decode(self, memory: Memory, tokens: Tensor) -> Tensor:
-        """See `Captioner.decode`. Padding is at the end, where the causal mixers hide it."""
+        """See `Captioner.decode`. Padding is at the end, where causal mixers hide it."""
         x = self.embedding(tokens)
-        attention_bias, projected = self._look(memory)
+        attention_bias, projected = self._project_memory(memory)
         outputs = []
         for layer, (keys, values) in zip(self._layers(), projected, strict=True):
             x = layer(x, keys, values, attention_bias)
@@ -66,42 +66,40 @@ class StackedCaptioner(Captioner):
         return self.predict(outputs)
 
     def start(self, memory: Memory) -> DecodingState:
-        attention_bias, projected = self._look(memory)
+        attention_bias, projected = self._project_memory(memory)
         images = {"attention_bias": attention_bias}
-        shared = {"places": self.embedding.rows()}  # those of positions to come
+        shared = {"positions": self.embedding.rows()}  # embeddings of the positions not yet decoded
         for index, (layer, (keys, values)) in enumerate(zip(self._layers(), projected, strict=True)):
             images[f"{index}.keys"], images[f"{index}.values"] = keys, values
-            shared.update(
-                {f"{index}.{name}": part for name, part in zip(_PARTS, layer.mixer.projection(), strict=False)}
-            )
+            for name, tensor in zip(_PARTS, layer.mixer.projection(), strict=False):
+                shared[f"{index}.{name}"] = tensor
         rows = for_layers(self._mixer().start(memory.features), len(self.decoder_layers))
         return DecodingState(images, rows, shared)
 
     def step(self, tokens: Tensor, state: DecodingState) -> tuple[Tensor, DecodingState]:
-        """See `Captioner.step`. The expansions' inner dropout is left out here: sample in evaluation mode.
+        """See `Captioner.step`. Dynamic expansion applies no dropout here: sample in evaluation mode.
 
-        Of `rows`, what no cache holds is given to every layer.
+        Tensors of `rows` that belong to no cache are passed to every layer.
         """
         images, shared = state.images, state.shared
-        x = self.embedding.place(tokens[:, None], shared["places"][0])
+        x = self.embedding.at_position(tokens[:, None], shared["positions"][0])
         caches = self._mixer().widen(state.rows)
-        others = {name: row for name, row in state.rows.items() if name not in caches}
-        after, outputs = [], []
+        not_cached = {name: tensor for name, tensor in state.rows.items() if name not in caches}
+        new_caches, outputs = [], []
         for index, layer in enumerate(self._layers()):
             prefix = f"{index}."
             keys, values = images[prefix + "keys"], images[prefix + "values"]
             projection = tuple(shared[prefix + name] for name in _PARTS if prefix + name in shared)
             x = self.enter_layer(index, x, images)
-            x, cache = layer.step(
-                x, keys, values, images["attention_bias"], of_layer(caches, index) | others, projection
-            )
-            after.append(cache)
+            cache = of_layer(caches, index) | not_cached
+            x, cache = layer.step(x, keys, values, images["attention_bias"], cache, projection)
+            new_caches.append(cache)
             outputs.append(x)
-        shared = {**shared, "places": shared["places"][1:]}
-        return self.predict(outputs)[:, 0], DecodingState(images, together(caches, after), shared)
+        shared = {**shared, "positions": shared["positions"][1:]}
+        return self.predict(outputs)[:, 0], DecodingState(images, stack_caches(caches, new_caches), shared)
 
-    def enter_layer(self, index: int, x: Tensor, images: dict[str, Tensor]) -> Tensor:  # noqa: ARG002  # itself here
-        """What a layer is given in a step, from the output of the one before it and `DecodingState.images`."""
+    def enter_layer(self, index: int, x: Tensor, images: dict[str, Tensor]) -> Tensor:  # noqa: ARG002  # for subclasses
+        """The input of a layer in `step`, from the output of the layer before it and `DecodingState.images`."""
         return x
 
     def predict(self, outputs: Sequence[Tensor]) -> Tensor:
@@ -115,26 +113,27 @@ class StackedCaptioner(Captioner):
     def region_attention_modules(self) -> Sequence[nn.Module]:
         """See `Captioner.region_attention_modules`: those of `encoder_layers`, where the model has them.
 
-        Expansion relates the tokens to vectors of its own, and not to each other.
+        Expansion relates tokens to learned vectors, not to each other.
         """
         return attention_mixers(self.get_submodule("encoder_layers")) if hasattr(self, "encoder_layers") else ()
 
-    def _look(self, memory: Memory) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
-        """The attention bias of the visual tokens, and every layer's keys and values of them."""
+    def _project_memory(self, memory: Memory) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
+        """The attention bias of the visual tokens, and their keys and values in every decoder layer."""
         attentions = [layer.cross_attention for layer in self._layers()]
-        if torch.is_grad_enabled() and all(type(each) is MultiHeadAttention for each in attentions):
-            projection = joined(*(each.key for each in attentions), *(each.value for each in attentions))
-            heads = len(attentions) * attentions[0].n_heads
-            every = [split_heads(half, heads) for half in F.linear(memory.features, *projection).chunk(2, -1)]
-            attention_bias, [every_key] = mask_to_bias(memory.mask, every[:1])
-            halves = (part.chunk(len(attentions), 1) for part in (every_key, every[1]))
-            return attention_bias, list(zip(*halves, strict=True))
-        projected = [each.project(memory.features) for each in attentions]
+        if torch.is_grad_enabled() and all(type(attention) is MultiHeadAttention for attention in attentions):
+            linears = [attention.key for attention in attentions] + [attention.value for attention in attentions]
+            keys_values = F.linear(memory.features, *fuse_linears(*linears))
+            n_heads = len(attentions) * attentions[0].n_heads
+            all_keys, all_values = (split_heads(half, n_heads) for half in keys_values.chunk(2, -1))
+            attention_bias, [all_keys] = mask_to_bias(memory.mask, [all_keys])
+            n_layers = len(attentions)
+            return attention_bias, list(zip(all_keys.chunk(n_layers, 1), all_values.chunk(n_layers, 1), strict=True))
+        projected = [attention.project(memory.features) for attention in attentions]
         attention_bias, keys = mask_to_bias(memory.mask, [keys for keys, _ in projected])
         return attention_bias, list(zip(keys, (values for _, values in projected), strict=True))
 
     def _mixer(self) -> SelfAttention | DynamicExpansion:
-        """That of the first layer; the others are like it."""
+        """The mixer of the first decoder layer; those of the others have the same type and sizes."""
         return next(iter(self._layers())).mixer
 
     def _layers(self) -> Iterable[DecoderLayer]:

@@ -29,7 +29,7 @@ from harness.data.batches import Batch
 from harness.data.dataset import Sample
 from harness.data.pixels import hold
 from harness.data.vocabulary import Vocabulary
-from harness.inference.replay import Replayed, waits_for
+from harness.inference.replay import Replayed, synchronisation_points
 from harness.measure.environment import describe_environment
 from harness.measure.inputs import batch_of, example_visual
 from harness.measure.speed import median_seconds
@@ -148,7 +148,7 @@ def speed(check: Check) -> None:
             "beam search": lambda: search(model.eval(), there),  # noqa: B023
         }
         if check.full:
-            replay = Replayed(partial(search, model, to_the_end=True), _unreplayed)
+            replay = Replayed(partial(search, model, early_stop=False), _unreplayed)
             works |= {
                 "cross_entropy, replayed": _step(model, batch, {}, check.device, words),
                 "self_critical, replayed": _step(model, batch, critical, check.device, words),
@@ -168,15 +168,15 @@ def replayed(check: Check) -> None:
         model = toy(name).to(check.device).eval()
         for kind, search in _SEARCHES.items():
 
-            def found(visual: Visual, *, to_the_end: bool = True) -> tuple[Hypotheses]:
-                return _found(model.eval(), visual, search, to_the_end=to_the_end)  # noqa: B023
+            def found(visual: Visual, *, early_stop: bool = False) -> tuple[Hypotheses]:
+                return _found(model.eval(), visual, search, early_stop=early_stop)  # noqa: B023
 
             replay = Replayed(found, _unreplayed) if check.full else found
             different = 0
             for seed in range(4):  # eager, captured, replayed twice
                 there = a_batch(model, seed=seed).visual.to(check.device)
                 torch.manual_seed(seed)
-                (plain,) = found(there, to_the_end=kind == "samples")
+                (plain,) = found(there, early_stop=kind != "samples")
                 torch.manual_seed(seed)
                 (again,) = replay(there)
                 different += not torch.equal(plain.tokens, again.tokens)
@@ -372,9 +372,9 @@ def _found(
     visual: Visual,
     search: Callable[..., Hypotheses] = _PAIR,
     length: int = WORDS,
-    to_the_end: bool = False,
+    early_stop: bool = True,
 ) -> tuple[Hypotheses]:
-    words = {"max_len": length, "bos": _WORDS.bos, "eos": _WORDS.eos, "to_the_end": to_the_end}
+    words = {"max_len": length, "bos": _WORDS.bos, "eos": _WORDS.eos, "early_stop": early_stop}
     with torch.no_grad(), autocast(next(model.parameters()).device, "bf16"):
         return (search(model, model.encode(visual), **words),)
 
@@ -417,7 +417,7 @@ def _waits(work: Callable[[], object], device: torch.device) -> list[str]:
         work()
         return []
     torch.cuda.synchronize(device)
-    return waits_for(work)
+    return synchronisation_points(work)
 
 
 def _places(waits: list[str]) -> str:

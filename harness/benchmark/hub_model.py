@@ -137,7 +137,7 @@ class HubModel(HubPlace):
     @property
     def row(self) -> str:
         """The name of its row; of a folder its last part."""
-        return f"{PREFIX}{self.asked}"
+        return f"{PREFIX}{self.display_name}"
 
     def checkpoint(self) -> Checkpoint:
         """Its files; WeightsMissing where they are not on this machine, BenchError where they cannot caption."""

@@ -30,7 +30,7 @@ from harness.inference.generate import Captions, caption_images
 from harness.key import built_with, model_sources
 from harness.measure.captioning_costs import Counted, count_captioning, count_mean_caption, counted
 from harness.measure.energy import not_measured
-from harness.measure.flops import KeptCounts
+from harness.measure.flops import CountCache
 from harness.measure.memory import PeakMemory
 from harness.metrics.evaluator import Evaluator
 from harness.training.checkpoint import WEIGHTS
@@ -91,7 +91,7 @@ def train_run(config: TrainedRun, context: RunContext, tools: RunTools) -> Outco
             "arguments": built_with(config.model, arguments),
             "sources": model_sources(config.model, arguments),
         }
-        gmac_cache = KeptCounts(context.data.cache / "gmac", identity)
+        gmac_cache = CountCache(context.data.cache / "gmac", identity)
     counts = _count_gmac(model, context, tools.reporter, gmac_cache)
     macs = macs_per_image(model, counts.counts, context)
 
@@ -210,7 +210,7 @@ def score_reference(row: str, data: BenchmarkData, evaluator: Evaluator, *, held
 
 
 def _count_gmac(
-    model: Captioner, context: RunContext, reporter: Reporter, gmac_cache: KeptCounts | None = None
+    model: Captioner, context: RunContext, reporter: Reporter, gmac_cache: CountCache | None = None
 ) -> Counted:
     """The multiply-accumulates of captioning one image."""
     decoding = context.inputs.decoding
@@ -220,7 +220,7 @@ def _count_gmac(
             one_image(model, context),
             beam_size=decoding.beam_size,
             max_len=decoding.max_len,
-            kept=gmac_cache,
+            cache=gmac_cache,
         )
 
 
@@ -230,7 +230,7 @@ def _caption_and_measure(
     tools: RunTools,
     counts: Counted,
     costs: Mapping[str, Quantity],
-    gmac_cache: KeptCounts | None = None,
+    gmac_cache: CountCache | None = None,
 ) -> Outcome:
     """Caption, score and time a model on every evaluated split; `costs` are those measured before."""
     compute, decoding, reporter = context.compute, context.inputs.decoding, tools.reporter
@@ -258,7 +258,7 @@ def _caption_and_measure(
         if split == "test":
             costs |= _captioning_costs(captions, memory)
             length = captions.generated / len(captions.by_image)
-            costs |= count_mean_caption(model, image, beam_size=decoding.beam_size, length=length, kept=gmac_cache)
+            costs |= count_mean_caption(model, image, beam_size=decoding.beam_size, length=length, cache=gmac_cache)
             costs["score_seconds"] = Quantity(score_seconds, unit="s")
             if attends(model):
                 result = replace(result, attention=_attention_maps(model, context, captions.tokens, reporter))

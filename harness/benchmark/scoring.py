@@ -49,7 +49,7 @@ def score_split(
     several times as long.
     """
     references = _references(split, data)
-    evaluation = with_intervals(evaluator.evaluate(references, captions, _domains(split, data), others=others))
+    evaluation = with_intervals(evaluator.evaluate(references, captions, _domains(split, data), external_scores=others))
     without: dict[str, Quantity] = {}
     if held_out:
         # A program that failed just now is not waited for again.
@@ -133,7 +133,7 @@ def _held_out_scores(
     """What captions score with each reference left out in turn, the mean; `reasons` to leave METEOR or SPICE out."""
     if all(len(texts) < 2 for texts in references.values()):
         return dict.fromkeys(metric_names(), Quantity(None, SINGLE))
-    without = {"SPICE": SPICE_ONCE} if "SPICE" in evaluator.settings.wanted else {}
+    without = {"SPICE": SPICE_ONCE} if "SPICE" in evaluator.settings.java_metrics else {}
     without |= reasons
     return _without_bounds(evaluator.evaluate_rounds(references, captions, None, held_out_rounds, without=without))
 
@@ -181,7 +181,7 @@ def add_more_metrics(
                 files = {image_id: data.dataset.path(sample) for image_id, sample in samples.items()}
                 measured = evaluator.measure(ScoredCaptions(said, others, everything if people else {}, files))
                 results.append(SplitResult(split, said, {OVERALL: measured.values}, measured.per_image))
-                lacking |= evaluator.settings.lacking(measured.values)
+                lacking |= evaluator.settings.missing_reasons(measured.values)
             add_scores(store, spec.key, results)
             task.advance(1)
     return lacking

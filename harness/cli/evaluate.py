@@ -297,7 +297,7 @@ def evaluate(
                 echo(name)
             print_more(measured)
             contents[name] |= _more_json(measured, human)
-            if more_settings.lacking(measured.values, *(["self-CIDEr"] if sets else ())):
+            if more_settings.missing_reasons(measured.values, *(["self-CIDEr"] if sets else ())):
                 is_missing = True
     if baseline is not None:
         print_changes(changes, baseline)
@@ -315,7 +315,7 @@ def evaluate(
 
 def _lacks_scores(report: Report, settings: EvaluationSettings) -> bool:
     """Whether a metric of the settings was not computed."""
-    return any(report.quantity(metric).value is None for metric in ("BLEU-4", *settings.wanted))
+    return any(report.quantity(metric).value is None for metric in ("BLEU-4", *settings.java_metrics))
 
 
 def _check_outs(

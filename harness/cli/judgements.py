@@ -58,7 +58,7 @@ def judgements(
     texts = dict(enumerate(judged.references)), dict(enumerate(judged.captions))
     refuse_unspaced((text for texts in judged.references for text in texts), file.name, tokenizer)
     with Evaluator(settings=settings) as evaluator:
-        scored = evaluator.evaluate(*texts, others=numbers)
+        scored = evaluator.evaluate(*texts, external_scores=numbers)
     agreement = agreements(judged, scored.per_image)
     if not agreement:
         raise BenchError(f"nothing was scored: {scored.scores[OVERALL]['CIDEr-D'].reason}", "use --tokenizer python")
@@ -94,7 +94,7 @@ def judgements(
         "reasons": reasons,
     }
     write_json(content, out)
-    if reasons.keys() & {"CIDEr-D", *settings.wanted}:
+    if reasons.keys() & {"CIDEr-D", *settings.java_metrics}:
         raise typer.Exit(1)
 
 

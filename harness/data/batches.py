@@ -22,14 +22,14 @@ from harness.utils.errors import BenchError
 from zoo.captioner import Visual, VisualSpec
 
 ABSENT = -1  # where a graph has fewer objects, attributes or relations than others of a batch
-PREFETCHED = 3  # items: one in the making, and two that wait
+PREFETCHED = 3  # items: one being prepared, and two waiting
 _END: Final[Any] = object()
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class GraphTensors:
-    """R graphs: objects (R, N), attributes (R, N, a) and relations (R, M, 3), all >= 1 long, -1 where padded."""
+    """R graphs, padded with -1: objects (R, N), attributes (R, N, a) and relations (R, M, 3); N, a and M >= 1."""
 
     objects: Tensor
     attributes: Tensor
@@ -38,33 +38,34 @@ class GraphTensors:
     @classmethod
     def of(cls, graphs: Sequence[NumberedGraph]) -> GraphTensors:
         """Graphs padded to the largest of them."""
-        words = max((len(said) for graph in graphs for said in graph.attributes), default=0)
+        longest = max((len(words) for graph in graphs for words in graph.attributes), default=0)
         return cls(
-            padded([[(number,) for number in graph.objects] for graph in graphs], 1, least=1)[..., 0],
-            padded([graph.attributes for graph in graphs], max(words, 1), least=1),
+            padded([[(object_word,) for object_word in graph.objects] for graph in graphs], 1, least=1)[..., 0],
+            padded([graph.attributes for graph in graphs], max(longest, 1), least=1),
             padded([graph.relations for graph in graphs], 3, least=1),
         )
 
     def each(self, change: Callable[[Tensor], Tensor]) -> GraphTensors:
-        """What `change` makes of every tensor."""
+        """Apply `change` to every tensor."""
         return replace(self, **{part.name: change(getattr(self, part.name)) for part in fields(self)})
 
 
 def padded(rows: Sequence[Sequence[Sequence[int]]], width: int, least: int = 0) -> Tensor:
-    """Rows of each image or graph as one tensor (B, most, width), of `least` rows or more, -1 where padded."""
-    whole = torch.full((len(rows), max(least, *map(len, rows), 0), width), ABSENT)
-    for number, own in enumerate(rows):
-        for place, row in enumerate(own):
-            whole[number, place, : len(row)] = torch.tensor(row)
-    return whole
+    """The rows of each image or graph in one tensor (B, N, width), padded with -1; N is at least `least`."""
+    result = torch.full((len(rows), max(least, *map(len, rows), 0), width), ABSENT)
+    for index, entries in enumerate(rows):
+        for position, row in enumerate(entries):
+            result[index, position, : len(row)] = torch.tensor(row)
+    return result
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
     """B images with n captions each.
 
-    tokens: (B * n, T + 1) long, image-major: begin token, words, end token, padded to the longest of the batch.
-    sentences: of each row of tokens its scene graph, in stages that learn from them; else None.
+    Attributes:
+        tokens: (B * n, T + 1) long, image-major: begin token, words, end token, padded to the longest of the batch.
+        sentences: the scene graph of each row of tokens, in stages that learn from them; else None.
     """
 
     visual: Visual
@@ -79,7 +80,7 @@ class Batch:
         return replace(self, visual=self.visual.to(device), tokens=tokens, sentences=graphs)
 
     def pinned(self) -> Batch:
-        """The same batch in pinned memory, for asynchronous copies to a GPU; what is there already stays there."""
+        """The same batch in pinned memory, for asynchronous copies to a GPU; tensors on a GPU stay there."""
         parts = self.visual.parts().items()
         visual = Visual(**{name: part.pin_memory() if part.device.type == "cpu" else part for name, part in parts})
         graphs = self.sentences and self.sentences.each(torch.Tensor.pin_memory)
@@ -164,37 +165,37 @@ class CaptionBatches:
         """Number of batches per epoch."""
         return -(-self._used // self._batch_size)
 
-    def epoch(self, number: int, start: int = 0) -> Iterator[Batch]:
+    def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         """The batches of an epoch from batch `start` on, prepared in the background."""
-        return prefetched(self._batches(number, start))
+        return prefetched(self._batches(epoch, start))
 
-    def _batches(self, number: int, start: int) -> Iterator[Batch]:
-        order, choice = self._draw(number)
-        mine, shares = self._share
+    def _batches(self, epoch: int, start: int) -> Iterator[Batch]:
+        order, choice = self._draw(epoch)
+        shard, n_shards = self._share
         for first in range(start * self._batch_size, self._used, self._batch_size):
-            chosen = order[first : first + self._batch_size][mine::shares]
-            image_ids = tuple(self._ids[image] for image in chosen)
-            rows = [self._rows[self._first_rows[image] + caption] for image in chosen for caption in choice[image]]
-            if not chosen:
+            images = order[first : first + self._batch_size][shard::n_shards]
+            image_ids = tuple(self._ids[image] for image in images)
+            rows = [self._rows[self._first_rows[image] + caption] for image in images for caption in choice[image]]
+            if not images:
                 yield Batch(Visual(), torch.zeros(0, 2, dtype=torch.long), ())
                 continue
             tokens = pad_rows(rows, self._pad, least_width(max(map(len, rows)), self._widths))
             batch = Batch(self._features.visual(image_ids, self._spec), tokens, image_ids)
-            if (told := self._graphs) is not None:
-                graphs = [told[image][caption] for image in chosen for caption in choice[image]]
+            if (sentence_graphs := self._graphs) is not None:
+                graphs = [sentence_graphs[image][caption] for image in images for caption in choice[image]]
                 batch = replace(batch, sentences=GraphTensors.of(graphs))
             yield batch.pinned() if self._pinned else batch.to(torch.device("cpu"))
 
-    def _draw(self, number: int) -> tuple[list[int], list[list[int]]]:
+    def _draw(self, epoch: int) -> tuple[list[int], list[list[int]]]:
         """The order of the images, and the n captions of each."""
-        random = np.random.default_rng(np.random.SeedSequence([self._seed, number]))
+        random = np.random.default_rng(np.random.SeedSequence([self._seed, epoch]))
         order = random.permutation(len(self._ids)).tolist()
         counts = self._counts
-        lots = random.random((len(counts), counts.max()))
-        lots[np.arange(counts.max()) >= counts[:, None]] = np.inf  # captions that do not exist come last
-        ranked = lots.argsort(axis=1, kind="stable")
-        turns = np.arange(self._per_image) % counts[:, None]
-        return order, np.take_along_axis(ranked, turns, axis=1).tolist()
+        draws = random.random((len(counts), counts.max()))
+        draws[np.arange(counts.max()) >= counts[:, None]] = np.inf  # captions that do not exist come last
+        ranked = draws.argsort(axis=1, kind="stable")
+        ranks = np.arange(self._per_image) % counts[:, None]
+        return order, np.take_along_axis(ranked, ranks, axis=1).tolist()
 
 
 def evaluation_batches(

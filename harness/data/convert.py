@@ -1,4 +1,4 @@
-"""Annotations of any format in Karpathy's: pictures are looked for, captions checked, and all is split."""
+"""Convert annotations of any format to Karpathy's: find pictures, check captions, and make splits."""
 
 import hashlib
 import re
@@ -33,51 +33,53 @@ _SPLITS = ("train", "val", "test")
 _RULES = (_HASH, "hash:60/20/20", "hash:50/25/25", "hash:40/30/30", "hash:30/35/35")
 _TESTING_RULES = ("hash:50/10/40", "hash:40/20/40", "hash:40/30/30", "hash:30/30/40")
 LEAST_VALIDATED = 2
-"""Images that a run needs to validate on: CIDEr-D of a single one is always 0."""
+"""Minimum number of images of a split for validation: CIDEr-D of a single image is always 0."""
 
 
 def read_source(
-    given: Sequence[Path],
+    paths: Sequence[Path],
     *,
     instances: Sequence[Path],
     images: Path | None,
     options: ReadOptions,
     format_name: str | None = None,
 ) -> tuple[Annotations, str, Path]:
-    """What annotations of any format hold, the format's title, and the folder of their pictures.
+    """The annotations of a source in any format, the format's title, and the folder of the pictures.
 
     Several files are COCO's, which has one for each split, and says it in the file's name.
 
     Raises:
         BenchError: a file is in no known format or in Karpathy's already, or several are not COCO's.
     """
-    contents = [read_content(single_file(path)) for path in given]
+    contents = [read_content(single_file(path)) for path in paths]
     first = contents[0]
     first_format = find_format(first, format_name)
     is_coco = first_format.read is read_coco
     folder = images or _picture_folder(first)
     if first_format.name == "karpathy":
-        where = f"bench data verify {shlex.quote(str(first.path))} --images {shlex.quote(str(folder))}"
-        raise BenchError(f"{first.path} is in Karpathy's format already", f"it needs no conversion; check it: {where}")
+        command = f"bench data verify {shlex.quote(str(first.path))} --images {shlex.quote(str(folder))}"
+        raise BenchError(
+            f"{first.path} is in Karpathy's format already", f"it needs no conversion; check it: {command}"
+        )
     if instances and not is_coco:
         raise BenchError(
             f"--instances adds boxes to COCO's captions, and {first.path} is {first_format.title}", "leave it out"
         )
     if len(contents) > 1 and not is_coco:
-        raise BenchError(f"SOURCE: {len(given)} are given, and only COCO's captions come in several files", "give one")
+        raise BenchError(f"SOURCE: {len(paths)} are given, and only COCO's captions come in several files", "give one")
     annotations = read_as(first_format, first, options)
     if is_coco:
         _complete_coco(annotations, annotations, folder)
     for content in contents[1:]:
-        further = read_as(find_format(content, format_name), content, options)
-        _complete_coco(annotations, further, folder)
-        for name, image in further.images.items():
+        other = read_as(find_format(content, format_name), content, options)
+        _complete_coco(annotations, other, folder)
+        for name, image in other.images.items():
             if name in annotations.images:
-                annotations.complain("pictures with an id that another has", f"{content.path.name}: {image.picture}")
+                annotations.add_problem("pictures with an id that another has", f"{content.path.name}: {image.picture}")
             else:
                 annotations.images[name] = image
-        annotations.notes += further.notes
-        for problem, about in further.problems.items():
+        annotations.notes += other.notes
+        for problem, about in other.problems.items():
             annotations.problems.setdefault(problem, []).extend(about)
     for path in instances:
         add_instances(annotations, read_content(path))
@@ -85,44 +87,44 @@ def read_source(
 
 
 def describe(annotations: Annotations, title: str) -> str:
-    """What was understood of a source: "Kaggle captions.txt: 8,091 images, 40,455 captions, no splits"."""
+    """A summary of a source, such as "Kaggle captions.txt: 8,091 images, 40,455 captions, no splits"."""
     splits = Counter(image.split for image in annotations.images.values() if image.split is not None)
     described_splits = ", ".join(f"{split} {count:,}" for split, count in splits.items()) or "no splits"
     return f"{title}: {len(annotations.images):,} images, {annotations.caption_count:,} captions, {described_splits}"
 
 
-def source_files(given: Iterable[Path]) -> list[Path]:
-    """The files that are read of sources: the table or the metadata of a folder, and others as they are."""
+def source_files(sources: Iterable[Path]) -> list[Path]:
+    """The files that are read for sources: of a folder its table or metadata, otherwise the source itself."""
     files: list[Path] = []
-    for path in given:
+    for path in sources:
         files += metadata_files(path) if path.is_dir() and metadata_files(path) else [single_file(path)]
     return [path for path in files if path.is_file()]
 
 
-def _complete_coco(annotations: Annotations, further: Annotations, images: Path) -> None:
-    """Give images the split that the file's name says, and pictures the folder of the name's end (val2014)."""
-    name = further.path.name.partition(".")[0]
+def _complete_coco(annotations: Annotations, other: Annotations, images: Path) -> None:
+    """Set the images' split from the file's name, and the pictures' folder from its last part (val2014)."""
+    name = other.path.name.partition(".")[0]
     split, folder = split_of_name(name), name.rpartition("_")[2]
-    for image in further.images.values():
+    for image in other.images.values():
         image.split = split
         if not image.file:
-            annotations.complain("images without a file name", f"{further.path.name}: {image.name}")
+            annotations.add_problem("images without a file name", f"{other.path.name}: {image.name}")
             image.usable = False
         elif not (images / image.file).is_file() and (images / folder / image.file).is_file():
             image.file = f"{folder}/{image.file}"
 
 
 def _picture_folder(content: Content) -> Path:
-    """The folder of the pictures: the source itself, or the one folder Images or images beside it, or its own."""
+    """The folder of the pictures: a folder Images or images in the source's folder, or that folder itself."""
     folder = content.path if content.is_folder else content.path.absolute().parent
-    beside = [path for path in folder.iterdir() if path.is_dir() and path.name.lower() == "images"]
-    return beside[0] if len(beside) == 1 else folder
+    candidates = [path for path in folder.iterdir() if path.is_dir() and path.name.lower() == "images"]
+    return candidates[0] if len(candidates) == 1 else folder
 
 
 def convert(
     source: Annotations, images: Path, *, name: str, rule: str | None, leave_out: bool
 ) -> tuple[dict[str, Any], list[str]]:
-    """Karpathy's JSON of a source, and sentences on what is strange and in it all the same.
+    """Karpathy's JSON of a source, and notes on unusual content.
 
     Pictures that are missing, have no caption, or are in two splits (by content, too) and empty captions are problems,
     as are those that the reader of the source found. Copies of a picture get its split. With `leave_out` what has
@@ -159,7 +161,7 @@ def convert(
 def split_pictures(
     pictures: Sequence[AnnotatedImage], rule: str | None, copies: Mapping[str, str] | None = None
 ) -> str:
-    """Give every picture a split; returns the rule.
+    """Set the split of every picture; return the rule.
 
     It is "source" for those of the source, "hash:TRAIN/VAL/TEST" for these per cent by a hash of the file name: a
     picture stays in its split whatever is added or left out. None: the source's if it has any, else hash:80/10/10.
@@ -196,7 +198,7 @@ def split_pictures(
 
 
 def _shares(rule: str) -> tuple[int, int, int] | None:
-    """The per cent of train, val and test of a rule; None where it is none."""
+    """The percentages of train, val and test of a rule; None where it is not a rule."""
     numbers = re.fullmatch(r"hash:(\d{1,3})/(\d{1,3})/(\d{1,3})", rule, re.ASCII)
     if numbers is None:
         return None
@@ -214,7 +216,7 @@ def _split_by_name(file: str, shares: tuple[int, int, int]) -> str:
 
 
 def working_rule(files: Iterable[str], *, tested: int = 0) -> str | None:
-    """A rule that splits these pictures so that a run works, and tests on more than `tested`; None where none does."""
+    """A rule that gives these pictures usable splits, with more than `tested` test images; None if there is none."""
     files = list(files)
     for rule in _TESTING_RULES if tested else _RULES:
         shares = _shares(rule)
@@ -225,16 +227,16 @@ def working_rule(files: Iterable[str], *, tested: int = 0) -> str | None:
 
 
 def _check_splits(source: Annotations) -> None:
-    """Complain of pictures whose split is none that is known."""
+    """Record pictures with an unknown split as problems."""
     for image in source.images.values():
         if image.usable and image.split is not None and image.split not in SPLIT_NAMES.values():
             problem = f"pictures with a split that is none of {', '.join(SPLIT_NAMES)}"
-            source.complain(problem, f"{image.picture} ({shortened(repr(image.split), 40)})")
+            source.add_problem(problem, f"{image.picture} ({shortened(repr(image.split), 40)})")
             image.usable = False
 
 
 def _existing(source: Annotations, images: Path) -> list[AnnotatedImage]:
-    """The pictures whose files are there."""
+    """The pictures whose files exist."""
     existing: list[AnnotatedImage] = []
     completed = 0
     paths = PicturePaths(absolute(images))
@@ -249,9 +251,9 @@ def _existing(source: Annotations, images: Path) -> list[AnnotatedImage]:
             if (images / picture.file).is_file():
                 existing.append(picture)
             else:
-                source.complain("missing pictures", picture.file)
+                source.add_problem("missing pictures", picture.file)
         except RefusedPath as refusal:
-            source.complain("pictures whose path is refused", str(refusal))
+            source.add_problem("pictures whose path is refused", str(refusal))
     if completed:
         source.notes.append(f"{completed} pictures are named without folder or ending, and were found by it")
     return existing
@@ -260,7 +262,7 @@ def _existing(source: Annotations, images: Path) -> list[AnnotatedImage]:
 def _copies(
     source: Annotations, pictures: Sequence[AnnotatedImage], images: Path, *, keeps_splits: bool
 ) -> dict[str, str]:
-    """The first picture of the same content, by the copy's file.
+    """By the file of each copy, the first picture with the same content.
 
     A file of two entries is a problem, and so is a copy in another split where the source's splits are kept: a model
     would be tested on what it was trained on.
@@ -272,7 +274,7 @@ def _copies(
         alone = counts[sizes[picture.file]] == 1
         owner = first.setdefault(picture.file if alone else sha256_of(images / picture.file), picture)
         if picture.file in files or (owner is not picture and keeps_splits and owner.split != picture.split):
-            source.complain("duplicate pictures", f"{picture.file} is {owner.file}")
+            source.add_problem("duplicate pictures", f"{picture.file} is {owner.file}")
             picture.usable = False
         elif owner is not picture:
             copies[picture.file] = owner.file
@@ -284,7 +286,7 @@ def _copies(
 
 
 def _files_by_stem(images: Path) -> dict[str, list[str]]:
-    """The pictures of a folder by their names without endings."""
+    """The pictures of a folder, by their names without extension."""
     found: dict[str, list[str]] = {}
     for path in images.iterdir() if images.is_dir() else ():
         if path.suffix.lower() in PICTURES:
@@ -298,14 +300,14 @@ def _captioned(source: Annotations, pictures: Sequence[AnnotatedImage]) -> list[
         texts = [" ".join(sanitise_caption(caption).split()) for caption in picture.captions]
         picture.captions = [text for text in texts if text]
         if not picture.captions:
-            source.complain("pictures without a caption", picture.file)
+            source.add_problem("pictures without a caption", picture.file)
         elif len(picture.captions) < len(texts):
-            source.complain("pictures with an empty caption", picture.file)
+            source.add_problem("pictures with an empty caption", picture.file)
     return [picture for picture in pictures if picture.captions]
 
 
 def _ids(pictures: Sequence[AnnotatedImage]) -> tuple[str, list[int]]:
-    """The key and the ids of pictures: the source's numbers, or those that the files are called by, or their positions.
+    """The key and the ids of pictures: numbers in the source, or in the files' names, or the pictures' positions.
 
     A position that is the number of another picture's file would give its captions to that one.
     """

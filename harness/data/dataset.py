@@ -12,10 +12,10 @@ from harness.utils.errors import BenchError
 from harness.utils.hashing import canonical_json
 
 Box = tuple[float, float, float, float]
-_LONGEST_SIDE = 2**31  # pixels; an annotation with a longer side tells no size that an image can have
-_LATER = {"tokens", "restval"}
-"""Fields that came after results had been stored under fingerprints; recipes that use them are signed with what these
-make: `tokens` with the vocabulary, `restval` with the images that are left."""
+_LONGEST_SIDE = 2**31  # pixels; no image has a longer side
+_NOT_IN_FINGERPRINT = {"tokens", "restval"}
+"""Fields that were added after results had been stored with fingerprints. Signatures include their effects: that of
+`tokens` in the vocabulary, that of `restval` in the images used."""
 _EDGE = 4096  # bytes read at each end of an image file
 
 
@@ -23,11 +23,12 @@ _EDGE = 4096  # bytes read at each end of an image file
 class Sample:
     """One image and its reference captions.
 
-    `file` is relative to the data set's root and never leaves it; it is empty if the annotation's path was refused,
-    and `captions` are empty if the annotation has none: such images are in `Dataset.faults`. `boxes` are x1, y1, x2,
-    y2 in pixels of the stored image, or None if they are unknown (an empty tuple: known to have none). `tokens` are the
-    file's own words of each caption, joined by spaces, or None if a caption has none. `restval` marks images that
-    Karpathy's file keeps apart and nearly everybody trains on.
+    Attributes:
+        file: path relative to the data set's root, inside it; empty if the annotation's path was refused.
+        captions: empty if the annotation has none. Images without file or captions are in `Dataset.faults`.
+        boxes: x1, y1, x2, y2 in pixels of the stored image; None if unknown, and an empty tuple if there are no boxes.
+        tokens: the annotation's own words of each caption, joined by spaces; None if a caption has none.
+        restval: whether the image is in Karpathy's split restval, which is usually trained on.
     """
 
     image_id: int
@@ -40,8 +41,8 @@ class Sample:
     restval: bool = False
 
 
-def told_size(entry: Mapping[str, Any]) -> tuple[int, int] | None:
-    """Width and height in pixels, if the annotation has both."""
+def annotated_size(entry: Mapping[str, Any]) -> tuple[int, int] | None:
+    """Width and height of an annotated image in pixels; None unless the annotation has both."""
     width, height = entry.get("width"), entry.get("height")
     if not isinstance(width, int) or not isinstance(height, int):
         return None
@@ -50,14 +51,18 @@ def told_size(entry: Mapping[str, Any]) -> tuple[int, int] | None:
 
 @dataclass(frozen=True)
 class Dataset:
-    """Images under `root`, in a fixed order; `fingerprint` changes with any annotation or image (hex digest).
+    """Images with captions, in a fixed order.
 
-    `faults` has, by image id, what is wrong with annotations that cannot be used. Their samples stay in the data set,
-    so that splits have their nominal sizes; readers of images or captions skip or refuse them. `sizes` are (width,
-    height) of the images that boxes refer to, where the annotations have it. `labels` are ids as the file has them,
-    where these are texts, and `notes` say what of the file was left out. `conversion` is the
-    command that makes a data set to train on of annotations in another format. `absent_files` are paths below the root
-    where image files were looked for and not found.
+    Attributes:
+        root: the image folder.
+        fingerprint: a hex digest that changes with any annotation or image, see `fingerprint`.
+        faults: by image id, why an annotation cannot be used. Such samples stay in the data set, so that splits have
+            their nominal sizes; readers of images or captions skip or refuse them.
+        sizes: by image id, (width, height) of the image that boxes refer to, where the annotations have it.
+        labels: by image id, the id in the file where this is a text.
+        notes: parts of the file that were left out.
+        conversion: for annotations in another format, the command that converts them for training.
+        absent_files: paths below the root at which image files were expected but not found.
     """
 
     name: str
@@ -73,7 +78,7 @@ class Dataset:
 
     @property
     def is_references(self) -> bool:
-        """Whether there is nothing to train on."""
+        """Whether the data set has a test split only, and so nothing to train on."""
         return self.splits.keys() == {"test"}
 
     @cached_property
@@ -87,7 +92,7 @@ class Dataset:
         if name not in self.splits:
             raise BenchError(
                 f"the data set {self.name} has no images in its {name!r} split",
-                hint=f"it has {', '.join(f'{split}: {len(found)}' for split, found in self.splits.items())}",
+                hint=f"it has {', '.join(f'{split}: {len(samples)}' for split, samples in self.splits.items())}",
             )
         return self.splits[name]
 
@@ -96,21 +101,21 @@ class Dataset:
         return self.root / sample.file
 
 
-_FIELDS = tuple(field.name for field in fields(Sample) if field.name not in _LATER)
+_FIELDS = tuple(field.name for field in fields(Sample) if field.name not in _NOT_IN_FINGERPRINT)
 
 
 def fingerprint(root: Path, samples: Iterable[Sample], faults: Mapping[int, str]) -> str:
     """Digest the samples, the faults, and the relative name, size and first and last 4 KiB of every image file.
 
-    The middle of a file is not read: an edit that keeps the size and both ends is not noticed. The location of the
-    folder does not matter; a missing file counts as such.
+    An edit that keeps the size and both ends of an image file does not change it, nor does moving the folder. Missing
+    files are part of the digest.
     """
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for sample in samples:
-        found.update(canonical_json([getattr(sample, name) for name in _FIELDS]).encode())
-        found.update(picture_digest(root / sample.file) if sample.file else b"refused")
-    found.update(canonical_json(sorted(faults.items())).encode())
-    return found.hexdigest()
+        digest.update(canonical_json([getattr(sample, name) for name in _FIELDS]).encode())
+        digest.update(picture_digest(root / sample.file) if sample.file else b"refused")
+    digest.update(canonical_json(sorted(faults.items())).encode())
+    return digest.hexdigest()
 
 
 def picture_digest(path: Path) -> bytes:
@@ -121,12 +126,12 @@ def picture_digest(path: Path) -> bytes:
         return b"missing"
     try:
         size = os.fstat(descriptor).st_size
-        ends = os.read(descriptor, _EDGE)
+        edges = os.read(descriptor, _EDGE)
         if size > _EDGE:
             os.lseek(descriptor, -min(_EDGE, size - _EDGE), os.SEEK_END)
-            ends += os.read(descriptor, _EDGE)
+            edges += os.read(descriptor, _EDGE)
     except OSError:
         return b"missing"
     finally:
         os.close(descriptor)
-    return hashlib.sha256(size.to_bytes(8, "big") + ends).digest()
+    return hashlib.sha256(size.to_bytes(8, "big") + edges).digest()

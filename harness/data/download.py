@@ -1,4 +1,4 @@
-"""Download public data sets with pooch: what is missing of one, checked, unpacked and in its place."""
+"""Download missing parts of public data sets with pooch, check and unpack them."""
 
 from __future__ import annotations
 
@@ -28,27 +28,27 @@ _JPEG: Final = b"\xff\xd8\xff"
 _ELSEWHERE: Final = "name another place with --mirror URL"
 
 
-def download(name: str, source: Origin, folder: Path, what: Collection[str], reporter: Reporter) -> None:
+def download(name: str, source: Origin, folder: Path, parts: Collection[str], reporter: Reporter) -> None:
     """Fetch the parts of a data set that are not in `folder` yet.
 
     Annotations go to the folder itself, pictures below its `images`; each file or folder of pictures appears whole.
     BenchError where a part cannot be fetched, is not what it should be, or has no room, or the pictures need a form.
     """
     annotations, images, staging = folder / source.annotations.file, folder / "images", folder / STAGING
-    if "images" in what and source.form is not None:
+    if "images" in parts and source.form is not None:
         raise BenchError(
             f"the pictures of {name} are given to who asks for them alone: fill in the form at {source.form}",
             f"bench data download {name} --what annotations, and put the pictures into {images}",
         )
     staging.mkdir(parents=True, exist_ok=True)
     with locked(staging / "lock", lambda: reporter.note(f"waiting for another download into {folder}")):
-        missing = [each for each in source.archives if "images" in what and not (images / each.folder).exists()]
+        missing = [each for each in source.archives if "images" in parts and not (images / each.folder).exists()]
         _check_room(missing, folder)
-        if "annotations" in what:
+        if "annotations" in parts:
             _fetch_annotations(source.annotations, annotations, staging, reporter)
         for archive in missing:
             _fetch_archive(archive, images, staging, reporter)
-        if "images" in what and source.singly is not None:
+        if "images" in parts and source.singly is not None:
             _fetch_singly(source.singly, annotations, images / name, reporter)
         shutil.rmtree(staging, ignore_errors=True)
 
@@ -56,22 +56,22 @@ def download(name: str, source: Origin, folder: Path, what: Collection[str], rep
 def fetch(
     url: str, path: Path, *, sha256: str | None = None, progress: Task | None = None, otherwise: str = _ELSEWHERE
 ) -> Path:
-    """Have the file of an http address at `path`, whole; BenchError where it cannot be fetched, or is another one."""
+    """Download a file to `path`; BenchError where it cannot be fetched, or has another checksum."""
     import pooch
     import requests
 
     pooch.get_logger().setLevel("ERROR")  # it would write into the bar
-    known = None if sha256 is None else f"sha256:{sha256}"
+    known_hash = None if sha256 is None else f"sha256:{sha256}"
     downloader = pooch.HTTPDownloader(progressbar=False if progress is None else _Bar(progress))
     try:
-        return Path(pooch.retrieve(url, known, fname=path.name, path=path.parent, downloader=downloader))
+        return Path(pooch.retrieve(url, known_hash, fname=path.name, path=path.parent, downloader=downloader))
     except requests.HTTPError as error:
         answer = error.response
         raise BenchError(f"{url}: the server answers {answer.status_code} {answer.reason}", otherwise) from error
     except requests.RequestException as error:
         cause = getattr(error.args[0] if error.args else None, "reason", error)  # of urllib3, without its pool
-        said = shortened(" ".join(str(cause).rpartition(": ")[2].split()))
-        raise BenchError(f"{url} cannot be fetched: {said}", f"check the network, or {otherwise}") from error
+        reason = shortened(" ".join(str(cause).rpartition(": ")[2].split()))
+        raise BenchError(f"{url} cannot be fetched: {reason}", f"check the network, or {otherwise}") from error
     except ValueError as error:  # of pooch's comparison
         raise BenchError(f"{url} is not the file that is meant: its SHA-256 is not {sha256}", otherwise) from error
 
@@ -90,22 +90,22 @@ class _Bar:
         self._done = 0
 
     def close(self) -> None:
-        """The task is closed by who opened it."""
+        """Do nothing: the task's owner closes it."""
 
 
 def _fetch_annotations(expected: Annotations, target: Path, staging: Path, reporter: Reporter) -> None:
     if not target.exists():
         fetched = _fetch_file(expected, staging, reporter)
         try:
-            found = _unpack(fetched, staging, [expected.member]) if expected.member else [fetched]
-            if len(found) != 1:
-                raise BenchError(f"it holds {len(found)} files {expected.member}")
-            _check_annotations(found[0], expected)
+            files = _unpack(fetched, staging, [expected.member]) if expected.member else [fetched]
+            if len(files) != 1:
+                raise BenchError(f"it holds {len(files)} files {expected.member}")
+            _check_annotations(files[0], expected)
         except (BenchError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
             fetched.unlink(missing_ok=True)  # so that it can be fetched again
-            said = " ".join(str(error).split()) or type(error).__name__
-            raise BenchError(f"{expected.url} is not the file that is meant: {said}", _ELSEWHERE) from error
-        found[0].replace(target)
+            reason = " ".join(str(error).split()) or type(error).__name__
+            raise BenchError(f"{expected.url} is not the file that is meant: {reason}", _ELSEWHERE) from error
+        files[0].replace(target)
         fetched.unlink(missing_ok=True)
     reporter.note(f"{target}: {_check_annotations(target, expected)}")
 
@@ -126,7 +126,7 @@ def _fetch_file(file: RemoteFile, staging: Path, reporter: Reporter) -> Path:
 
 
 def _unpack(archive: Path, staging: Path, members: list[str] | None = None) -> list[Path]:
-    """The archive's files, below `unpacked`; Python's zipfile lets no name lead out of there, and makes no links."""
+    """The archive's files, below `unpacked`; Python's zipfile writes nothing outside of it, and no links."""
     import pooch
 
     shutil.rmtree(staging / "unpacked", ignore_errors=True)  # what an earlier command began
@@ -134,22 +134,24 @@ def _unpack(archive: Path, staging: Path, members: list[str] | None = None) -> l
 
 
 def _check_annotations(file: Path, expected: Annotations) -> str:
-    """What the file holds, as text; BenchError where it has another format, or other numbers of images."""
+    """The numbers of images by split, as text; BenchError where they or the format differ from those expected."""
     if "images" in expected.splits:
-        found = {"images": len(read_references(file).captions)}
+        counts = {"images": len(read_references(file).captions)}
     else:
-        found = dict(Counter(str(entry.get("split")) for entry in read_entries(file)[1]))
-    here, there = (", ".join(f"{name} {each[name]:,}" for name in sorted(each)) for each in (found, expected.splits))
-    if here != there:
-        raise BenchError(f"{file} holds {here or 'nothing'}, not {there}", _ELSEWHERE)
-    return here
+        counts = dict(Counter(str(entry.get("split")) for entry in read_entries(file)[1]))
+    counted, required = (
+        ", ".join(f"{name} {numbers[name]:,}" for name in sorted(numbers)) for numbers in (counts, expected.splits)
+    )
+    if counted != required:
+        raise BenchError(f"{file} holds {counted or 'nothing'}, not {required}", _ELSEWHERE)
+    return counted
 
 
 def _check_room(missing: Sequence[PictureArchive], folder: Path) -> None:
-    """Room for every archive unpacked, and for the largest one packed beside them."""
-    sizes = [each.bytes for each in missing]
-    there = [path.stat().st_size for each in missing if (path := folder / STAGING / each.name).exists()]
-    needed, free = sum(sizes) + max(sizes, default=0) - sum(there), shutil.disk_usage(folder).free
+    """BenchError unless there is room for all archives unpacked, and for the largest one packed."""
+    sizes = [archive.bytes for archive in missing]
+    staged = [path.stat().st_size for archive in missing if (path := folder / STAGING / archive.name).exists()]
+    needed, free = sum(sizes) + max(sizes, default=0) - sum(staged), shutil.disk_usage(folder).free
     if needed > free:
         raise BenchError(
             f"the pictures, packed and unpacked, need {needed / 1e9:,.2f} GB more, but {folder} has {free / 1e9:,.2f}",

@@ -1,4 +1,4 @@
-"""The vocabulary and the token rows of all captions of a data set, made once and kept in the cache by their content."""
+"""The vocabulary of a data set and the token numbers of its captions, cached by their content."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _DAMAGE = (OSError, ValueError, KeyError, zipfile.BadZipFile, EOFError)
 
 @dataclass(frozen=True, slots=True)
 class TokenRows:
-    """Token numbers of captions, one caption after the other; row i is `numbers[ends[i - 1] : ends[i]]`."""
+    """Concatenated token numbers of captions; row i is `numbers[ends[i - 1] : ends[i]]`."""
 
     numbers: NDArray[np.int32]
     ends: NDArray[np.int64]
@@ -58,9 +58,9 @@ class TokenRows:
 def encode_captions(
     samples: Sequence[Sample], vocabulary: Vocabulary, max_len: int, cache_dir: Path | None = None
 ) -> TokenRows:
-    """A row of each caption, image by image: begin token, words, end token; at most `max_len` numbers.
+    """A row for each caption, image by image: begin token, words, end token; at most `max_len` numbers.
 
-    With a `cache_dir` they are encoded once, and read by every later process.
+    With a `cache_dir`, they are encoded once and read from there afterwards.
     """
     rows = (
         [vocabulary.bos, *vocabulary.encode(caption, max_len - 1)] for sample in samples for caption in sample.captions
@@ -80,13 +80,13 @@ def encode_captions(
 
 
 def build_vocabulary(captions: Sequence[str], words: VocabularyConfig, preparation: str, cache_dir: Path) -> Vocabulary:
-    """The vocabulary that a preset asks for, of these captions; built once, and read by every later process."""
+    """The vocabulary of these captions with a preset's settings; built once, and read from the cache afterwards."""
     settings = [words.kind, words.min_count, words.merges, preparation_label(preparation)]
     path = cache_dir / "vocabularies" / f"{_key(captions, *settings)}.json"
     if path.is_file():
         try:
             return load_vocabulary(path)
-        except BenchError:  # damaged: it is built again
+        except BenchError:  # damaged: build it again
             path.unlink(missing_ok=True)
     vocabulary: Vocabulary
     if words.kind == "bpe":

@@ -40,12 +40,12 @@ BATCH_SIZE = 32
 BATCHES_PER_CHUNK = 4
 Computed = tuple[int, Iterable[Half]]
 Spread = Callable[["Chunks", Sequence[int]], Generator[Computed, None, None]]
-"""Has other processes compute the chunks of these numbers; gives each as it is done, in any order."""
+"""Computes the chunks with these indices in several processes, and yields each when it is done, in any order."""
 
 
 @dataclass(frozen=True)
 class Chunks:
-    """The images of an extraction; picklable. No batch crosses a chunk, so that any can be computed alone."""
+    """The images of an extraction, in chunks that can be computed independently; picklable."""
 
     dataset: Dataset
     samples: Sequence[Sample]
@@ -59,25 +59,25 @@ class Chunks:
         return len(self.samples), math.prod(self.backbone.grid), self.backbone.dim
 
     def places(self) -> list[tuple[int, int]]:
-        """The image rows of every chunk, from and to."""
+        """The range of images of every chunk, (start, stop)."""
         total, rows = len(self.samples), BATCHES_PER_CHUNK * self.batch_size
         return [(start, min(start + rows, total)) for start in range(0, total, rows)]
 
-    def compute(self, wanted: Sequence[int]) -> Generator[Computed, None, None]:
-        """Each chunk of these numbers in turn; its batches are computed as they are asked for, and all must be."""
+    def compute(self, indices: Sequence[int]) -> Generator[Computed, None, None]:
+        """Each of these chunks, with an iterator over its batches, which must be exhausted before the next chunk."""
         places = self.places()
-        batches = [
-            self.samples[first : min(first + self.batch_size, places[index][1])]
-            for index in wanted
-            for first in range(*places[index], self.batch_size)
-        ]
+        batches = []
+        for index in indices:
+            start, stop = places[index]
+            for first in range(start, stop, self.batch_size):
+                batches.append(self.samples[first : min(first + self.batch_size, stop)])
         with closing(self._pixels(batches)) as pixels:
-            for index in wanted:
+            for index in indices:
                 yield index, (self._half(next(pixels)) for _ in range(*places[index], self.batch_size))
 
-    def __call__(self, number: int) -> list[Half]:
-        """The features of one chunk, in another process."""
-        [(_, batches)] = ((found, list(computed)) for found, computed in self.compute([number]))
+    def __call__(self, index: int) -> list[Half]:
+        """The features of one chunk, batch by batch."""
+        [(_, batches)] = ((chunk, list(computed)) for chunk, computed in self.compute([index]))
         return batches
 
     def _half(self, images: Visual) -> Half:
@@ -86,7 +86,7 @@ class Chunks:
         with exact_products():
             features = self.backbone(pixels).to(torch.float16)
         if not torch.isfinite(features).all():
-            raise BenchError(f"backbone {self.backbone.name} gives features that are not finite in half precision")
+            raise BenchError(f"backbone {self.backbone.name} returns features that are not finite in half precision")
         return features.cpu().numpy().astype("<f2", copy=False)
 
     def _pixels(self, batches: list[Sequence[Sample]]) -> Generator[Visual, None, None]:
@@ -95,11 +95,11 @@ class Chunks:
         prepare, levels = preparation(self.backbone.preprocessing, torch.device(self.device))
         threads = readers()
         try:
-            for turn in range(len(batches) + 2):
-                if turn < len(batches):
-                    paths = [self.dataset.path(sample) for sample in batches[turn]]
+            for index in range(len(batches) + 2):
+                if index < len(batches):
+                    paths = [self.dataset.path(sample) for sample in batches[index]]
                     ahead.append([threads.submit(read_pixels, path, prepare) for path in paths])
-                if turn >= 2:
+                if index >= 2:
                     yield stack_pixels([future.result() for future in ahead.popleft()], levels)
         finally:
             threads.shutdown(cancel_futures=True)
@@ -115,7 +115,7 @@ def extract_features(
     reporter: Reporter | None = None,
     spread: Spread | None = None,
 ) -> Features:
-    """Features of all images of a data set but those in `skip`, from the cache where it has them.
+    """Features of all images of a data set except those in `skip`, from the cache if it has them.
 
     BenchError for an image that cannot be read, a full disk, features beyond half precision, and a damaged cache.
     """
@@ -136,7 +136,7 @@ def extract_features(
 
 
 def features_folder(dataset: Dataset, backbone: Backbone, cache_dir: Path, skip: Collection[int]) -> Path:
-    """Where the features of all images but those in `skip` are, or will be."""
+    """The cache folder for the features of all images except those in `skip`."""
     return cache_dir / "features" / _key(dataset, backbone, skip)[:24]
 
 
@@ -147,7 +147,7 @@ def _key(dataset: Dataset, backbone: Backbone, skip: Collection[int]) -> str:
 
 
 def computed_by() -> list[str]:
-    """Packages whose other versions extract features anew: timm, and torch, whose bug-fix releases are left out."""
+    """Versions of packages on which cached features depend: timm, and torch without its bug-fix version."""
     return [f"torch {'.'.join(torch.__version__.split('.')[:2])}", f"timm {metadata.version('timm')}"]
 
 
@@ -158,10 +158,10 @@ def _extract(
     compute: Callable[[Sequence[int]], Generator[Computed, None, None]],
     progress: Callable[[int], None],
 ) -> None:
-    """Compute the missing chunks, then mark the array as complete; a chunk is logged once its bytes are on disk."""
+    """Compute missing chunks, then mark the array as complete. A chunk is logged when its bytes are on disk."""
     unfinished, log_path, plan_path = (folder / name for name in (f"{ARRAY}.partial", "chunks.log", "plan.json"))
     places, backbone, (images, cells, dim) = chunks.places(), chunks.backbone, chunks.shape
-    # What the bytes may depend on beyond the key, and a description for readers of the folder.
+    # Further settings on which the bytes may depend, and a description for people who look into the folder.
     plan = {
         "key": key,
         "shape": list(chunks.shape),
@@ -174,7 +174,7 @@ def _extract(
     }
     header = array_header(chunks.shape)
     _begin(folder, json.dumps(plan), header, len(header) + math.prod(chunks.shape) * 2)
-    logged = log_path.read_text().rpartition("\n")[0] if log_path.is_file() else ""  # less a torn last line
+    logged = log_path.read_text().rpartition("\n")[0] if log_path.is_file() else ""  # without a torn last line
     finished = set(map(int, logged.split()))
     log_path.write_text("".join(f"{index}\n" for index in sorted(finished)))
     missing = [index for index in range(len(places)) if index not in finished]
@@ -202,32 +202,32 @@ def _extract(
         leftover.unlink(missing_ok=True)
 
 
-def _begin(folder: Path, plan: str, header: bytes, wanted: int) -> None:
-    """Keep an unfinished array made under the same plan; otherwise begin anew with an empty one of `wanted` bytes."""
+def _begin(folder: Path, plan: str, header: bytes, size: int) -> None:
+    """Keep an unfinished array of the same plan; otherwise begin a new, empty one of `size` bytes."""
     unfinished, log_path, plan_path = (folder / name for name in (f"{ARRAY}.partial", "chunks.log", "plan.json"))
     finished = folder / ARRAY
     if finished.is_file() and not unfinished.is_file():  # killed just before it was marked as complete
         finished.replace(unfinished)
-    there = plan_path.is_file() and plan_path.read_text() == plan
-    if there and unfinished.is_file() and unfinished.stat().st_size == wanted:
+    is_same_plan = plan_path.is_file() and plan_path.read_text() == plan
+    if is_same_plan and unfinished.is_file() and unfinished.stat().st_size == size:
         return
     for stale in (plan_path, log_path, unfinished, finished):
         stale.unlink(missing_ok=True)
     free = shutil.disk_usage(folder).free
-    if free < wanted:
-        raise OSError(errno.ENOSPC, f"{wanted / 1e9:.2f} GB are needed, {free / 1e9:.2f} GB are free")
+    if free < size:
+        raise OSError(errno.ENOSPC, f"{size / 1e9:.2f} GB are needed, {free / 1e9:.2f} GB are free")
     with unfinished.open("wb") as array:
         array.write(header)
-        array.truncate(wanted)
+        array.truncate(size)
         os.fsync(array.fileno())
     write_text(plan_path, plan)
 
 
-def make_once(folder: Path, make: Callable[[], None], what: str, reporter: Reporter) -> None:
-    """Have `make` fill a folder of the cache that nobody has whole, in one process; BenchError for a full disk."""
+def make_once(folder: Path, make: Callable[[], None], noun: str, reporter: Reporter) -> None:
+    """Call `make` in one process to fill a cache folder that is not complete; BenchError for a full disk."""
     if (folder / META).is_file():
         return
-    waiting = f"another process is making these {what} in {folder}; waiting for it"
+    waiting = f"another process is making these {noun} in {folder}; waiting for it"
     try:
         with locked(folder / "lock", lambda: reporter.note(waiting)):
             if not (folder / META).is_file():

@@ -60,13 +60,13 @@ def map_array(path: Path, dtype: str, shape: tuple[int, ...], offset: int = 0) -
 
 
 def readers() -> ThreadPoolExecutor:
-    """A thread for every core of this process: Pillow and numpy work without the interpreter's lock."""
+    """A thread for every core of this process: Pillow and numpy release the interpreter's lock."""
     return ThreadPoolExecutor(usable_cores(), thread_name_prefix="reader")
 
 
 def copy_all(targets: Sequence[Half], stored: Sequence[Half]) -> None:
-    """Copy what is stored of each image; much of it by several threads, since its pages may lie on a disk."""
-    if sum(each.nbytes for each in targets) < MUCH:
+    """Copy the stored arrays of images, in several threads if they are large, since their pages may be on disk."""
+    if sum(target.nbytes for target in targets) < MUCH:
         deque(map(np.copyto, targets, stored), 0)
     else:
         with readers() as threads:
@@ -76,7 +76,7 @@ def copy_all(targets: Sequence[Half], stored: Sequence[Half]) -> None:
 class CachedFeatures:
     """Visual tokens of images in a folder of the cache, safe to share between threads.
 
-    Every read maps the files afresh and copies the rows asked for, so that memory does not grow with the data set.
+    Every read maps the files again and copies the requested rows, so that memory does not grow with the data set.
     """
 
     folder: Path
@@ -119,23 +119,23 @@ class CachedFeatures:
         """Means over the tokens (B, C), in single precision."""
         raise NotImplementedError
 
-    def damage(self, what: str) -> BenchError:
-        """The error of a cache that cannot be read."""
-        return BenchError(f"the feature cache {self.folder} is damaged: {what}", f"run again: rm -r {self.folder}")
+    def damage(self, reason: str) -> BenchError:
+        """The error for a cache that cannot be read."""
+        return BenchError(f"the feature cache {self.folder} is damaged: {reason}", f"run again: rm -r {self.folder}")
 
 
-def rows_of(rows: Mapping[int, T], image_ids: Sequence[int], what: str = "features") -> list[T]:
+def rows_of(rows: Mapping[int, T], image_ids: Sequence[int], noun: str = "features") -> list[T]:
     """The entries of the images; BenchError where one has none."""
     try:
         return [rows[image_id] for image_id in image_ids]
     except KeyError as error:
-        raise BenchError(f"no {what} for image {error.args[0]}", "it was skipped or is not listed") from None
+        raise BenchError(f"no {noun} for image {error.args[0]}", "it was skipped or is not listed") from None
 
 
 class Features(CachedFeatures):
-    """Features (N, L, C) of N images as `harness.data.feature_cache.extract_features` left them in a folder.
+    """Features (N, L, C) of N images in a folder of `harness.data.feature_cache.extract_features`.
 
-    The `grid` is of (h, w) cells, L = h * w, row by row from the top left. BenchError on opening where files of the
+    The `grid` has (h, w) cells, L = h * w, row by row from the top left. Opening raises a BenchError where files of the
     cache are missing, unreadable or of the wrong size.
     """
 
@@ -153,12 +153,12 @@ class Features(CachedFeatures):
             raise self.damage(f"{type(error).__name__}: {error}") from error
         self.grid: tuple[int, int] = (height, width)
         self._rows = {image_id: row for row, image_id in enumerate(self.image_ids)}
-        wanted = self._offset + images * cells * self.dim * 2
-        if size != wanted or len(self._rows) != images or height * width != cells:
-            raise self.damage(f"{size} bytes and {len(self._rows)} images instead of {wanted} and {images}")
+        expected_size = self._offset + images * cells * self.dim * 2
+        if size != expected_size or len(self._rows) != images or height * width != cells:
+            raise self.damage(f"{size} bytes and {len(self._rows)} images instead of {expected_size} and {images}")
 
     def grid_features(self, image_ids: Sequence[int]) -> Half:
-        """Cells (B, L, C) of the images, in the order asked for."""
+        """Cells (B, L, C) of the images, in their order."""
         rows = rows_of(self._rows, image_ids)
         array: Half = map_array(self._path, "<f2", self._shape, self._offset)
         cells = np.empty((len(rows), *self._shape[1:]), dtype=np.float16)
@@ -174,7 +174,7 @@ class Features(CachedFeatures):
         return means
 
     def typical(self, image_ids: Sequence[int]) -> int:
-        """The image whose costs are measured; all have the same number of cells."""
+        """An image whose costs are typical; all have the same number of cells."""
         return image_ids[0]
 
     def cell_boxes(self) -> Single:

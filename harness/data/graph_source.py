@@ -1,4 +1,4 @@
-"""The scene graphs of a run's images: opened, checked against regions, numbered, and beside regions in visual input."""
+"""The scene graphs of a run's images: read, check against regions, convert to numbers, and add to visual input."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -35,15 +35,15 @@ class ImageGraphs:
 def graph_entries(
     kind: GraphKind, graphs: Iterable[SceneGraph], vocabulary: Vocabulary, config: GraphConfig
 ) -> tuple[str, ...]:
-    """What is numbered of the training images' graphs, frequent ones first, ties in code-point order.
+    """The entries of the training images' graphs that get numbers, most frequent first, ties in code-point order.
 
     "words": words of attributes and relations that the vocabulary lacks, seen `config.min_count` times or more.
     "labels": the predicates of relations, the `config.labels` most frequent.
     """
-    told = list(graphs)
-    counts = Counter(word for graph in told for _, _, word in graph.relations)
+    graphs = list(graphs)
+    counts = Counter(word for graph in graphs for _, _, word in graph.relations)
     if kind == "words":
-        counts.update(word for graph in told for _, word in graph.attributes)
+        counts.update(word for graph in graphs for _, word in graph.attributes)
     ranked = sorted(counts, key=lambda word: (-counts[word], word))
     if kind == "labels":
         return tuple(ranked[: config.labels])
@@ -63,7 +63,7 @@ def numbers(kind: GraphKind, words: Iterable[str], entries: Sequence[str], vocab
 
 
 class WithGraph:
-    """Visual input of another source, with the scene graphs of its images as one kind of model reads them.
+    """Visual input of another source, with the scene graphs of its images for one kind of graph.
 
     Relations and attributes whose words have no number are left out; of several labels of one ordered pair of regions
     the first is kept. Safe to share between threads.
@@ -84,7 +84,7 @@ class WithGraph:
         self._width = max(map(len, (row for graph in graphs.values() for row in self._attributes(graph))), default=2)
 
     def visual(self, image_ids: Sequence[int], spec: VisualSpec) -> Visual:
-        """Visual input of the images for this `VisualSpec`; BenchError where one has no graph."""
+        """Visual input of the images for this `VisualSpec`; BenchError where an image has no graph."""
         graphs = rows_of(self._graphs, image_ids, "graph")
         seen = self.source.visual(image_ids, replace(spec, graph="none"))
         relations = padded([self._relations(graph) for graph in graphs], 3)
@@ -93,15 +93,15 @@ class WithGraph:
         return replace(seen, relations=relations, attributes=padded(list(map(self._attributes, graphs)), self._width))
 
     def _relations(self, graph: SceneGraph) -> list[tuple[int, ...]]:
-        told = [(subject, obj, self._numbers.get(word)) for subject, obj, word in graph.relations]
-        known = [(subject, obj, number) for subject, obj, number in told if number is not None]
+        numbered = [(subject, obj, self._numbers.get(word)) for subject, obj, word in graph.relations]
+        known = [(subject, obj, number) for subject, obj, number in numbered if number is not None]
         if self._kind == "labels":
             first = {(subject, obj): number for subject, obj, number in reversed(known)}
             known = [(subject, obj, number) for (subject, obj), number in sorted(first.items())]
         return list(known)
 
     def _attributes(self, graph: SceneGraph) -> list[tuple[int, ...]]:
-        """A row for each object of which a word is known."""
+        """A row for each object that has a known word."""
         rows: dict[int, list[int]] = {}
         for place, word in graph.attributes:
             if word in self._numbers:
@@ -123,7 +123,7 @@ def prepare_graphs(
     may_skip: bool,
     reporter: Reporter,
 ) -> GraphSource | None:
-    """Checked graphs of images with features, None if no model reads any; BenchError for bad ones that stay."""
+    """Checked graphs of images with features, or None if no model uses graphs; raise BenchError unless may_skip."""
     if config.graphs is None:
         return None
     if not kinds:
@@ -147,7 +147,7 @@ def number_graphs(
     train: Iterable[Sample],
     vocabulary: Vocabulary,
 ) -> ImageGraphs:
-    """The graphs with what their numbers stand for by kind, counted over the training images."""
+    """The graphs, with the entries that their numbers stand for, by kind, counted over the training images."""
     training = [read.graphs[sample.image_id] for sample in train]
     counted = {"words": f"min{config.min_count}", "labels": f"labels{config.labels}"}
     return ImageGraphs(
@@ -171,7 +171,7 @@ def open_graphs(config: GraphConfig, dataset: Dataset) -> GraphSource:
 
 
 def check_source(config: GraphConfig) -> None:
-    """BenchError where the source is no file that graphs can be read from; what it holds is not looked at."""
+    """BenchError where the source cannot be a file of graphs; its content is not read."""
     if isinstance(config.source, Path):
         check_file(config.source)
 
@@ -199,7 +199,7 @@ def check_graphs(
 
 
 def _cut(graph: SceneGraph, count: int) -> SceneGraph:
-    """The graph of the first objects alone."""
+    """The graph of the first objects only."""
     return SceneGraph(
         graph.objects[:count],
         tuple(each for each in graph.attributes if each[0] < count),
@@ -210,7 +210,7 @@ def _cut(graph: SceneGraph, count: int) -> SceneGraph:
 def verify_graphs(
     config: GraphConfig, dataset: Dataset, image_ids: Iterable[int], regions_of: Callable[[int], int | None]
 ) -> tuple[dict[int, str], list[str]]:
-    """The reasons for images without a usable graph, by id, and what to say of the graphs."""
+    """The reasons for images without a usable graph, by id, and notes about the graphs."""
     source = open_graphs(config, dataset)
     graphs, bad = check_graphs(source, image_ids, regions_of)
     train = [sample for sample in dataset.samples if sample.split == "train" and sample.image_id in graphs]

@@ -54,7 +54,7 @@ class SceneGraph:
 
 @dataclass(frozen=True, slots=True)
 class GraphSource:
-    """Scene graphs by image id, and why those in `bad` are none; `fingerprint` (hex) changes with any graph."""
+    """Scene graphs by image id, and reasons for unusable ones in `bad`; `fingerprint` (hex) changes with any graph."""
 
     name: str
     fingerprint: str
@@ -63,23 +63,23 @@ class GraphSource:
 
 
 class BadGraph(Exception):  # noqa: N818 - it tells of the image, not of the failure
-    """An image whose graph cannot be used; the message is the reason in a few words."""
+    """An image whose graph cannot be used; the message is a short reason."""
 
 
 def check_places(graph: SceneGraph) -> SceneGraph:
-    """The graph itself; BadGraph where a relation or an attribute is of an object that is not there."""
+    """Return the graph; BadGraph where a relation or an attribute refers to an object that does not exist."""
     count = len(graph.objects)
     for subject, obj, word in graph.relations:
         if not (0 <= subject < count and 0 <= obj < count):
             raise BadGraph(f"has a relation {word!r} of objects {subject} and {obj}, but {count} objects")
-    for place, word in graph.attributes:
-        if not 0 <= place < count:
-            raise BadGraph(f"has an attribute {word!r} of object {place}, but {count} objects")
+    for index, word in graph.attributes:
+        if not 0 <= index < count:
+            raise BadGraph(f"has an attribute {word!r} of object {index}, but {count} objects")
     return graph
 
 
 def read_graphs(path: Path) -> GraphSource:
-    """The graphs of a file, and those that contradict themselves; BenchError where it is no file of graphs."""
+    """The graphs of a file, including inconsistent ones as bad; BenchError where it is not a file of graphs."""
     check_file(path)
     raw = read_file(path)
     entries, read = _entries(path, parse_json(raw, path))
@@ -95,7 +95,7 @@ def read_graphs(path: Path) -> GraphSource:
 
 
 def check_file(path: Path) -> None:
-    """BenchError where there is no such file, or it may be a pickle; its content is not looked at."""
+    """BenchError where the file does not exist, or may be a pickle; its content is not read."""
     if path.suffix in _PICKLES:
         raise BenchError(
             f"--graphs {path}: {path.suffix} files of graphs are pickles, which can run code and are never loaded",
@@ -105,7 +105,7 @@ def check_file(path: Path) -> None:
 
 
 def _entries(path: Path, content: Any) -> tuple[list[Any], Callable[[Mapping[str, Any]], SceneGraph]]:
-    """The images' entries, and how one is read."""
+    """The entries of images, and the function that reads one."""
     if isinstance(content, dict) and content.get("format") == FORMAT and isinstance(content.get("graphs"), list):
         return content["graphs"], _own
     entries, names = content if isinstance(content, list) else [], {"objects", "relationships"}
@@ -130,45 +130,49 @@ def _own(entry: Mapping[str, Any]) -> SceneGraph:
 
 def _visual_genome(entry: Mapping[str, Any]) -> SceneGraph:
     objects = listed(entry, "objects")
-    places: dict[Any, int] = {}
+    index_of: dict[Any, int] = {}
     names, attributes = [], []
-    for place, each in enumerate(objects):
-        if not isinstance(each, dict) or not is_image_id(each.get("object_id")):
+    for index, item in enumerate(objects):
+        if not isinstance(item, dict) or not is_image_id(item.get("object_id")):
             raise BadGraph('has an object without a whole number as "object_id"')
-        places[each["object_id"]] = place
-        names.append(word_of(next(iter(listed(each, "names")), UNNAMED)))
-        attributes += [(place, word_of(word)) for word in listed(each, "attributes")]
+        index_of[item["object_id"]] = index
+        names.append(word_of(next(iter(listed(item, "names")), UNNAMED)))
+        attributes += [(index, word_of(word)) for word in listed(item, "attributes")]
     relations = []
-    for each in listed(entry, "relationships"):
-        if not isinstance(each, dict):
-            raise BadGraph(f"has a relationship that is none: {shortened(repr(each), 60)}")
-        told = (each.get(name) for name in ("subject_id", "object_id"))
-        ends = [places.get(end, -1) if is_image_id(end) else -1 for end in told]
-        relations.append((ends[0], ends[1], word_of(each.get("predicate"))))
+    for item in listed(entry, "relationships"):
+        if not isinstance(item, dict):
+            raise BadGraph(f"has a relationship that is none: {shortened(repr(item), 60)}")
+        ids = (item.get(name) for name in ("subject_id", "object_id"))
+        indices = [index_of.get(end, -1) if is_image_id(end) else -1 for end in ids]
+        relations.append((indices[0], indices[1], word_of(item.get("predicate"))))
     return SceneGraph(tuple(names), tuple(attributes), tuple(relations))
 
 
 def listed(entry: Mapping[str, Any], name: str, *, required: bool = False) -> list[Any]:
-    """The list of this name, empty where it may be absent; BadGraph where it is none."""
-    found = entry.get(name, None if required else [])
-    if not isinstance(found, list) or len(found) > _MOST:
+    """The list with this key, empty if it is absent and not required; BadGraph where it is not a list."""
+    entries = entry.get(name, None if required else [])
+    if not isinstance(entries, list) or len(entries) > _MOST:
         raise BadGraph(f'has no list of at most {_MOST} as "{name}"')
-    return found
+    return entries
 
 
-def row_of(row: Any, places: int) -> Any:
-    """A relation or an attribute: its places, of this number, then its word; BadGraph where it is none."""
-    if not isinstance(row, list) or len(row) != places + 1 or any(type(place) is not int for place in row[:places]):
-        kind = "attribute" if places == 1 else "relation"
-        raise BadGraph(f"has {shortened(repr(row), 60)} for {'an' if places == 1 else 'a'} {kind}")
-    return (*row[:places], word_of(row[places]))
+def row_of(row: Any, n_indices: int) -> Any:
+    """A relation or an attribute: `n_indices` indices of objects, then a word; BadGraph for anything else."""
+    if (
+        not isinstance(row, list)
+        or len(row) != n_indices + 1
+        or any(type(index) is not int for index in row[:n_indices])
+    ):
+        kind = "attribute" if n_indices == 1 else "relation"
+        raise BadGraph(f"has {shortened(repr(row), 60)} for {'an' if n_indices == 1 else 'a'} {kind}")
+    return (*row[:n_indices], word_of(row[n_indices]))
 
 
-def word_of(said: Any) -> str:
-    """A word or several, lower case, with single spaces; BadGraph where it is none."""
-    word = " ".join(said.lower().split()) if isinstance(said, str) else ""
+def word_of(value: Any) -> str:
+    """One or several words in lower case, with single spaces; BadGraph for anything else."""
+    word = " ".join(value.lower().split()) if isinstance(value, str) else ""
     if not word or len(word) > _LONGEST or not word.isprintable():
-        raise BadGraph(f"has {shortened(repr(said), 60)} for a word")
+        raise BadGraph(f"has {shortened(repr(value), 60)} for a word")
     return word
 
 
@@ -207,7 +211,7 @@ _PLACES: Final = {
     "in a row": "row",
     "in a column": "column",
 }
-"""Behind a thing, whose attribute they are."""
+"""Phrases after an object that are its attribute."""
 _BESIDE_HEAD: Final = {
     "inside": "inside",
     "on top": "on",
@@ -216,7 +220,7 @@ _BESIDE_HEAD: Final = {
     "under them": "under",
     "over them": "over",
 }
-"""Behind a thing, of which they tell where it is, seen from a thing named before."""
+"""Phrases after an object that state its position relative to an object mentioned before."""
 _WITH: Final = {"left": "left of", "right": "right of"}  # places that tell the same, of a thing behind `with`
 _PHRASES: Final = sorted(
     (tuple(phrase.split()) for phrase in {*_RELATIONS, *_PLACES, *_BESIDE_HEAD}), key=len, reverse=True
@@ -224,18 +228,18 @@ _PHRASES: Final = sorted(
 
 
 def scene_graph(scene: Scene) -> SceneGraph:
-    """The exact graph: each object's shape, its colour and size, and how the objects lie to each other.
+    """The exact graph: each object's shape, colour and size, and the relations between objects.
 
     A pair has its relation; the third object of a trio has its position to both others; neighbours in a line have
     theirs. Backgrounds are no objects and have no boxes: they are in no graph, and neither is a single object's place.
     """
     attributes: list[tuple[int, str]] = []
-    for place, item in enumerate(scene.items):
-        attributes += [(place, item.colour), (place, SIZES[0] if item.large else SIZES[1])]
+    for index, item in enumerate(scene.items):
+        attributes += [(index, item.colour), (index, SIZES[0] if item.large else SIZES[1])]
     relations: list[tuple[int, int, str]] = []
     if scene.arrangement == "group":
         line = _OF_LINE[scene.relation]
-        relations = [(place, place + 1, line) for place in range(len(scene.items) - 1)]
+        relations = [(index, index + 1, line) for index in range(len(scene.items) - 1)]
     elif scene.arrangement != "single":
         relations = [(0, 1, _OF_PAIR.get(scene.relation, scene.relation))]
         if scene.third is not None:
@@ -253,24 +257,24 @@ def noisy(graph: SceneGraph, rate: float, chance: Chance) -> SceneGraph:
     """
     objects = tuple(_changed(chance, rate, word, tuple(SHAPES)) for word in graph.objects)
     attributes = tuple(
-        (place, _changed(chance, rate, word, SIZES if word in SIZES else tuple(OBJECT_COLOURS)))
-        for place, word in graph.attributes
+        (index, _changed(chance, rate, word, SIZES if word in SIZES else tuple(OBJECT_COLOURS)))
+        for index, word in graph.attributes
     )
-    kept: list[tuple[int, int, str]] = []
+    remaining: list[tuple[int, int, str]] = []
     added: list[tuple[int, int, str]] = []
     for subject, obj, word in graph.relations:
-        lost, said = chance.happens(rate), _changed(chance, rate, word, PREDICATES)
-        kept += [] if lost else [(subject, obj, said)]
+        lost, predicate_word = chance.happens(rate), _changed(chance, rate, word, PREDICATES)
+        remaining += [] if lost else [(subject, obj, predicate_word)]
         invented = chance.happens(rate)
         first = chance.between(0, len(objects) - 1)
         second = (first + chance.between(1, len(objects) - 1)) % len(objects)
         predicate = chance.pick(PREDICATES)
         added += [(first, second, predicate)] if invented else []
-    return SceneGraph(objects, attributes, (*kept, *added))
+    return SceneGraph(objects, attributes, (*remaining, *added))
 
 
 def scenes_graphs(dataset: Dataset, noise: float = 0.0, seed: int = 0) -> GraphSource:
-    """The graphs of all images of a data set of drawn scenes; BenchError if this version did not draw it."""
+    """The graphs of all images of a data set of drawn scenes; BenchError if another version drew it."""
     file = annotations_of(dataset)
     try:
         drawn_by = config_of(None if file is None else read_json(file))
@@ -280,8 +284,8 @@ def scenes_graphs(dataset: Dataset, noise: float = 0.0, seed: int = 0) -> GraphS
             "run with --data scenes, or give a file of graphs: --graphs FILE.json",
         ) from error
     scenes = compose_scenes(drawn_by)
-    wanted = {sample.image_id for sample in dataset.samples}
-    graphs = {image_id: scene_graph(scene) for image_id, scene in enumerate(scenes) if image_id in wanted}
+    image_ids = {sample.image_id for sample in dataset.samples}
+    graphs = {image_id: scene_graph(scene) for image_id, scene in enumerate(scenes) if image_id in image_ids}
     name = "scenes"
     if noise:
         name = f"scenes:noise={noise:g}" + (f",seed={seed}" if seed else "")
@@ -293,12 +297,12 @@ def scenes_graphs(dataset: Dataset, noise: float = 0.0, seed: int = 0) -> GraphS
 
 def _changed(chance: Chance, rate: float, word: str, words: Sequence[str]) -> str:
     """The word, or with probability `rate` another one of the same kind."""
-    wrong, other = chance.happens(rate), chance.pick([each for each in words if each != word])
-    return other if wrong else word
+    wrong, replacement = chance.happens(rate), chance.pick([candidate for candidate in words if candidate != word])
+    return replacement if wrong else word
 
 
 def parse_scene_caption(caption: str) -> SceneGraph:
-    """The graph of a caption of the embedded scenes, the background an object too; BenchError for other captions."""
+    """The graph of a caption of the embedded scenes, and its background as an object; BenchError for others."""
     graph, unknown = read_scene_caption(caption)
     if unknown or not graph.objects:
         raise BenchError(
@@ -309,21 +313,21 @@ def parse_scene_caption(caption: str) -> SceneGraph:
 
 
 def read_scene_caption(caption: str) -> tuple[SceneGraph, list[str]]:
-    """What the rules know of any caption, as `parse_scene_caption` has it, and the words that none of them knows."""
+    """The graph of the parts of any caption that the rules know, and the words that no rule knows."""
     words = caption.split() if _PLAIN.fullmatch(caption) else tokenize(caption)
     words = words[next((len(opening) for opening in _OPENINGS if words[: len(opening)] == opening), 0) :]
     reading, unknown = _Reading(words), []
-    while left := reading.words:
+    while remaining := reading.words:
         try:
             reading.take()
         except (ValueError, LookupError, StopIteration):
-            unknown.append(left[0])
-            reading.words = left[1:]
+            unknown.append(remaining[0])
+            reading.words = remaining[1:]
     return SceneGraph(tuple(reading.objects), tuple(reading.attributes), tuple(reading.relations)), unknown
 
 
 class _Reading:
-    """What was read of a caption, and the words that are left."""
+    """The parsed part of a caption, and its remaining words."""
 
     def __init__(self, words: list[str]) -> None:
         self.words = words
@@ -347,17 +351,17 @@ class _Reading:
             self._phrase()
 
     def _thing(self) -> None:
-        thing, words, said = len(self.objects), self.words, []
+        thing, words, modifiers = len(self.objects), self.words, []
         if words[0] in _DETERMINERS:
-            said, words = [word for word in words[:1] if word in NUMBERS], words[1:]
+            modifiers, words = [word for word in words[:1] if word in NUMBERS], words[1:]
         while words[0] in _ADJECTIVES:
-            said.append(words[0])
+            modifiers.append(words[0])
             words = words[1:]
         if words[0] != BACKGROUND and words[0] not in SHAPE_OF:
             raise ValueError(words[0])
         self.objects.append(words[0])
         self.words = words[1:]
-        self.attributes += [(thing, word) for word in said]
+        self.attributes += [(thing, word) for word in modifiers]
         if self._joint != "with":
             self._heads.append(thing)
 
@@ -372,11 +376,11 @@ class _Reading:
             self._thing()
             self.relations.append((last, last + 1, _RELATIONS[phrase]))
             return
-        told = _BESIDE_HEAD.get(phrase) or (_WITH.get(_PLACES[phrase]) if joint == "with" else None)
-        if told is None:
+        relation = _BESIDE_HEAD.get(phrase) or (_WITH.get(_PLACES[phrase]) if joint == "with" else None)
+        if relation is None:
             self.attributes.append((last, _PLACES[phrase]))
             return
-        self.relations.append((last, next(thing for thing in reversed(self._heads) if thing != last), told))
+        self.relations.append((last, next(thing for thing in reversed(self._heads) if thing != last), relation))
 
 
 SENTENCES_FORMAT = "captionbench sentence graphs 1"
@@ -387,29 +391,29 @@ _SEE = "docs/graph_models.md has the format of the file"
 
 @dataclass(frozen=True)
 class SentenceGraphs:
-    """By image id, one graph for each caption, or one for all captions; `described` says which, for the signature."""
+    """By image id, one graph for each caption or one for all; `described` is the description for the signature."""
 
     by_image: Mapping[int, tuple[SceneGraph, ...]]
     described: str
 
     def of(self, sample: Sample) -> tuple[SceneGraph, ...]:
-        """One graph for each of an image's captions; BenchError where there is none, or not one for each."""
-        found, count = self.by_image.get(sample.image_id), len(sample.captions)
-        if found is None:
+        """One graph for each caption of an image; BenchError where graphs are missing."""
+        graphs, count = self.by_image.get(sample.image_id), len(sample.captions)
+        if graphs is None:
             raise BenchError(
                 f"{OPTION} has no graph for image {sample.image_id}",
                 "give a graph of every training and validation image, without objects where nothing was found",
             )
-        if len(found) not in (1, count):
+        if len(graphs) not in (1, count):
             raise BenchError(
-                f"{OPTION} has {len(found)} graphs for image {sample.image_id}, which has {count} captions",
+                f"{OPTION} has {len(graphs)} graphs for image {sample.image_id}, which has {count} captions",
                 "give one for all captions, or one for each, in their order",
             )
-        return found if len(found) == count else found * count
+        return graphs if len(graphs) == count else graphs * count
 
 
 def parse_scene_sentences(samples: Sequence[Sample]) -> SentenceGraphs:
-    """The graphs of the embedded scenes' captions; BenchError where one is of other data."""
+    """The graphs of the embedded scenes' captions; BenchError for captions of other data."""
     parsed = {sample.image_id: tuple(map(parse_scene_caption, sample.captions)) for sample in samples}
     return SentenceGraphs(parsed, "parsed")
 
@@ -427,41 +431,41 @@ def read_sentence_graphs(path: Path) -> SentenceGraphs:
         raise BenchError(
             f'{path} is no file of sentence graphs: it needs "format": "{SENTENCES_FORMAT}" and "images"', _SEE
         )
-    found: dict[int, tuple[SceneGraph, ...]] = {}
+    by_image: dict[int, tuple[SceneGraph, ...]] = {}
     for image_id, graphs in images.items():
         where = f"{path}, image {shortened(image_id)}"
         if not _ID.fullmatch(image_id):
             raise BenchError(f"{where}: an image id is a whole number", _SEE)
         if not isinstance(graphs, list) or not graphs:
             raise BenchError(f"{where}: a list of graphs is expected, one or as many as captions", _SEE)
-        if int(image_id) in found:
+        if int(image_id) in by_image:
             raise BenchError(f"{where}: the image is there twice, its id in another spelling", _SEE)
         try:
-            found[int(image_id)] = tuple(map(_graph, graphs))
+            by_image[int(image_id)] = tuple(map(_graph, graphs))
         except BadGraph as bad:
             raise BenchError(f"{where} {bad}", _SEE) from bad
-    return SentenceGraphs(found, f"file#{digest(content, 8)}")
+    return SentenceGraphs(by_image, f"file#{digest(content, 8)}")
 
 
-def _graph(told: Any) -> SceneGraph:
-    """A graph whose objects are lists of a name and attributes; BadGraph where it is none."""
-    if not isinstance(told, dict):
-        raise BadGraph(f"has {shortened(repr(told), 60)} for a graph")
-    objects = listed(told, "objects", required=True)
+def _graph(content: Any) -> SceneGraph:
+    """A graph whose objects are lists of a name and attributes; BadGraph for anything else."""
+    if not isinstance(content, dict):
+        raise BadGraph(f"has {shortened(repr(content), 60)} for a graph")
+    objects = listed(content, "objects", required=True)
     if not all(isinstance(words, list) and words for words in objects):
         raise BadGraph("has an object that is no list of a name and attributes")
-    said = [tuple(map(word_of, words)) for words in objects]
+    word_lists = [tuple(map(word_of, words)) for words in objects]
     graph = SceneGraph(
-        tuple(words[0] for words in said),
-        tuple((place, word) for place, words in enumerate(said) for word in words[1:]),
-        tuple(row_of(row, 2) for row in listed(told, "relations")),
+        tuple(words[0] for words in word_lists),
+        tuple((index, word) for index, words in enumerate(word_lists) for word in words[1:]),
+        tuple(row_of(row, 2) for row in listed(content, "relations")),
     )
     return check_places(graph)
 
 
 @dataclass(frozen=True, slots=True)
 class NumberedGraph:
-    """A scene graph in numbers of the vocabulary; places of relations are those of `objects`."""
+    """A scene graph in numbers of the vocabulary; relations have indices into `objects`."""
 
     objects: tuple[int, ...]
     attributes: tuple[tuple[int, ...], ...]
@@ -469,22 +473,22 @@ class NumberedGraph:
 
 
 def number_graph(graph: SceneGraph, vocabulary: Vocabulary) -> NumberedGraph:
-    """A graph in numbers, without what the vocabulary lacks: objects with their attributes and relations, or these.
+    """A graph in numbers, without objects, attributes and relations whose words are not in the vocabulary.
 
     Of several words that are no entry of their own ("left of"), the first known one is taken.
     """
     names = [_number(name, vocabulary) for name in graph.objects]
-    known = [place for place, number in enumerate(names) if number is not None]
-    moved = {place: new for new, place in enumerate(known)}
-    said: list[list[int]] = [[] for _ in known]
-    for place, word in graph.attributes:
+    kept_indices = [index for index, number in enumerate(names) if number is not None]
+    moved = {index: new for new, index in enumerate(kept_indices)}
+    attributes: list[list[int]] = [[] for _ in kept_indices]
+    for index, word in graph.attributes:
         number = _number(word, vocabulary)
-        if place in moved and number is not None:
-            said[moved[place]].append(number)
+        if index in moved and number is not None:
+            attributes[moved[index]].append(number)
     related = ((subject, target, _number(word, vocabulary)) for subject, target, word in graph.relations)
     return NumberedGraph(
         tuple(number for number in names if number is not None),
-        tuple(map(tuple, said)),
+        tuple(map(tuple, attributes)),
         tuple(
             (moved[subject], moved[target], number)
             for subject, target, number in related
@@ -494,5 +498,5 @@ def number_graph(graph: SceneGraph, vocabulary: Vocabulary) -> NumberedGraph:
 
 
 def _number(words: str, vocabulary: Vocabulary) -> int | None:
-    found = (vocabulary.number_of(word) for word in (words, *words.split()))
-    return next((number for number in found if number is not None), None)
+    numbers = (vocabulary.number_of(word) for word in (words, *words.split()))
+    return next((number for number in numbers if number is not None), None)

@@ -1,4 +1,4 @@
-"""The Hugging Face hub: weights that options name, image processors, and its absence without a minute of retries."""
+"""The Hugging Face hub: weights given by options, image processors, and working offline without a minute of retries."""
 
 import hashlib
 import os
@@ -35,44 +35,44 @@ class WeightsMissing(BenchError):  # noqa: N818 - a state of things, for which a
 
 @dataclass(frozen=True, slots=True)
 class HubPlace:
-    """Where weights are, as asked for: a hub's repository, with a revision if one was named, or an absolute folder."""
+    """The requested location of weights: a repository of the hub with an optional revision, or an absolute folder."""
 
     where: str
     revision: str | None = None
 
     @property
     def begin(self) -> str:
-        """What stands before the place on the command line."""
+        """The text before the location on the command line."""
         return PREFIX
 
     @property
     def is_folder(self) -> bool:
-        """Whether it is no repository."""
+        """Whether it is a folder and not a repository."""
         return Path(self.where).is_absolute()
 
     @property
-    def asked(self) -> str:
-        """The folder's name, or the repository with the revision asked for."""
+    def display_name(self) -> str:
+        """The folder's name, or the repository with the requested revision."""
         if self.is_folder:
             return Path(self.where).name
         return self.where if self.revision is None else f"{self.where}@{self.revision}"
 
     def located(self) -> Path:
-        """The folder, or that of the repository in the hub's cache; nothing is fetched. WeightsMissing if not here."""
+        """The folder, or the repository's folder in the hub's cache, without a fetch; WeightsMissing if absent."""
         if self.is_folder:
             if not Path(self.where).is_dir():
                 raise WeightsMissing(f"the folder {self.where} is no longer there", "name where it was moved to")
             return Path(self.where)
         if (folder := cached_snapshot(self.where, self.revision)) is None:
             raise WeightsMissing(
-                f"the weights of {self.begin}{self.asked} are not on this machine",
-                f"fetch them: bench prefetch model {PREFIX}{self.asked}; or name a folder: {self.begin}FOLDER",
+                f"the weights of {self.begin}{self.display_name} are not on this machine",
+                f"fetch them: bench prefetch model {PREFIX}{self.display_name}; or name a folder: {self.begin}FOLDER",
             )
         return folder
 
 
 def parse_place(begin: str, text: str) -> tuple[str, str | None]:
-    """`where` and `revision` of `FOLDER` or `ORG/NAME[@REVISION]`; a folder goes before a repository of the same name.
+    """`where` and `revision` of `FOLDER` or `ORG/NAME[@REVISION]`; an existing folder is preferred to a repository.
 
     `begin` stands before it on the command line. BenchError where it is neither.
     """
@@ -89,7 +89,7 @@ def parse_place(begin: str, text: str) -> tuple[str, str | None]:
 
 @dataclass(frozen=True, slots=True)
 class HubWeights(HubPlace):
-    """Weights that an option names, such as `--clip`."""
+    """Weights given by an option such as `--clip`."""
 
     option: str = ""
 
@@ -104,18 +104,18 @@ class HubWeights(HubPlace):
         return f"{self.option} "
 
     def folder(self) -> Path:
-        """Where the files lie; WeightsMissing if they are not here, BenchError if none is .safetensors, or readable."""
+        """The folder of the files; WeightsMissing if absent, BenchError if no .safetensors file in it is readable."""
         found = self.located()
-        require_files(found, f"of {self.begin}{self.asked}")
+        require_files(found, f"of {self.begin}{self.display_name}")
         if not any((found / name).is_file() for name in ("model.safetensors", "model.safetensors.index.json")):
             raise BenchError(
-                f"{self.begin}{self.asked} has no weights as model.safetensors, and others are not read",
+                f"{self.begin}{self.display_name} has no weights as model.safetensors, and others are not read",
                 "name a revision that has them (refs/pr/N where the hub converted them), or save them so",
             )
         return found
 
     def name(self) -> str:
-        """What is signed: the repository with its commit, or a folder with a digest; WeightsMissing if not here."""
+        """The name for signatures: repository and commit, or a folder and its digest; WeightsMissing if absent."""
         folder = self.located()
         if not self.is_folder:
             return f"{self.where}@{folder.name[:12]}"
@@ -126,14 +126,14 @@ class HubWeights(HubPlace):
 
 
 def require_files(folder: Path, what: str) -> None:
-    """BenchError where one of a folder's files is none that can be read: libraries would wait for a pipe."""
+    """BenchError where a folder has files that are not regular or readable: libraries would wait for a pipe."""
     for file in folder.glob("*.*"):
         if not file.is_dir():
             require_file(file, what)
 
 
 def cached_snapshot(repository: str, revision: str | None) -> Path | None:
-    """The folder of a repository in the hub's cache; None where it is not on this machine. Nothing is fetched."""
+    """The folder of a repository in the hub's cache; None if it is not there. Nothing is fetched."""
     from huggingface_hub import snapshot_download
 
     try:
@@ -143,7 +143,7 @@ def cached_snapshot(repository: str, revision: str | None) -> Path | None:
 
 
 def hub_is_reachable() -> bool:
-    """Whether the hub's host accepts a connection within seconds; behind a proxy it is assumed to."""
+    """Whether the hub's host accepts a connection within seconds; always true behind a proxy."""
     if any(os.environ.get(name) for name in _PROXIES):
         return True
     host = urlsplit(constants.ENDPOINT)
@@ -156,7 +156,7 @@ def hub_is_reachable() -> bool:
 
 @contextmanager
 def quick_hub() -> Iterator[None]:
-    """Put the hub's client into offline mode within a block, if the hub cannot be reached."""
+    """Offline mode of the hub's client within a block, if the hub cannot be reached."""
     before = constants.HF_HUB_OFFLINE
     constants.HF_HUB_OFFLINE = before or not hub_is_reachable()
     try:

@@ -24,7 +24,7 @@ MAX_PIXELS = 89_478_485
 """Maximum number of pixels (0.25 GiB as RGB, Pillow's own limit); more is refused as a decompression bomb."""
 
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "JPEG2000", "AVIF")
-"""Formats that are tried, whatever the file's name; none of them starts a program (EPS would)."""
+"""Formats that are tried, independent of the file's name; none of them starts a program (EPS would)."""
 
 Resize = Literal["squash", "shortest-centre-crop"]
 NonRgb = Literal["convert", "black"]
@@ -43,7 +43,7 @@ _KNOWN_FORMATS = tuple(name for name in FORMATS if name in Image.OPEN)  # those 
 
 
 class BadImage(Exception):  # noqa: N818 - it names the image, not the failure
-    """An image that cannot be used; `path` is the file, `reason` the reason in a few words."""
+    """An image that cannot be used, with its path and a short reason."""
 
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(path, reason)
@@ -54,7 +54,7 @@ class BadImage(Exception):  # noqa: N818 - it names the image, not the failure
 
 
 def load_image(path: Path) -> Image.Image:
-    """Decode a whole image as 8-bit RGB, upright; BadImage where that fails, or above `MAX_PIXELS`."""
+    """Decode an image as upright 8-bit RGB; BadImage if that fails, or above `MAX_PIXELS`."""
     with _reading(path, "decoded") as image:
         width, height = image.size
         if width * height > MAX_PIXELS:
@@ -62,19 +62,19 @@ def load_image(path: Path) -> Image.Image:
         if not width or not height:
             raise BadImage(path, f"has no pixels ({width} x {height})")
         image.load()
-        stored = image.mode
-        found = to_upright_rgb(image)
-        found.info[STORED_MODE] = stored
-        return found
+        stored_mode = image.mode
+        upright = to_upright_rgb(image)
+        upright.info[STORED_MODE] = stored_mode
+        return upright
 
 
 def to_upright_rgb(image: Image.Image) -> Image.Image:
-    """An opened image as `load_image` gives it: 8-bit RGB, upright."""
+    """Convert an opened image to upright 8-bit RGB, as `load_image`."""
     return _to_rgb(_upright(image))
 
 
 def image_size(path: Path) -> tuple[int, int]:
-    """Width and height of the image at `path`, upright, from its header alone; BadImage as `load_image`."""
+    """Width and height of the upright image at `path`, from its header; BadImage as `load_image`."""
     with _reading(path, "read") as image:
         turned = False
         with _quiet_lock, warnings.catch_warnings(), suppress(Exception):  # as `_upright`
@@ -111,7 +111,7 @@ class ImagePreprocessing:
         return (self.size, self.size) if isinstance(self.size, int) else self.size
 
     def key(self) -> str:
-        """A stable description that changes whenever the resulting numbers may."""
+        """A stable description, which differs for settings that may give different pixels."""
         height, width = self.height_width
         mean, std = (",".join(f"{value:.12g}" for value in values) for values in (self.mean, self.std))
         unusual = "" if self.non_rgb == "convert" else f" non-rgb={self.non_rgb}"
@@ -119,17 +119,17 @@ class ImagePreprocessing:
 
     def __call__(self, image: Image.Image) -> np.ndarray:
         """Turn an RGB image of any size, from `load_image`, into float32 (3, height, width)."""
-        import torch  # here: who verifies images goes without
+        import torch  # not needed to verify images
 
         mean, std = (torch.tensor(values)[:, None, None] for values in (self.mean, self.std))
         pixels = torch.from_numpy(self.eight_bits(image)).float()
         return pixels.div_(255).sub_(mean).div_(std).numpy()
 
     def eight_bits(self, image: Image.Image) -> np.ndarray:
-        """The same before it is normalised, in uint8: `levels` has the value of each number.
+        """The pixels before normalisation, in uint8; `levels` has the normalised values.
 
-        An image that is seen whole is resized by torch, three times sooner than by Pillow; some 0.1 % of the values
-        then differ from Pillow's by 1.
+        Without cropping, torch resizes the image, three times faster than Pillow; about 0.1 % of the values differ from
+        Pillow's by 1.
         """
         import torch
         from torch.nn.functional import interpolate
@@ -142,8 +142,8 @@ class ImagePreprocessing:
 
     @property
     def levels(self) -> np.ndarray:
-        """The value of each 8-bit number, float32 (3, 256)."""
-        mean, std = (np.array(each, np.float32)[:, None] for each in (self.mean, self.std))
+        """The normalised value of each 8-bit value, float32 (3, 256)."""
+        mean, std = (np.array(values, np.float32)[:, None] for values in (self.mean, self.std))
         levels: np.ndarray = (np.arange(256, dtype=np.float32) / np.float32(255) - mean) / std
         return levels
 
@@ -154,7 +154,7 @@ class ImagePreprocessing:
         return image.resize((width, height), resampling, box=self.seen(image.width, image.height))
 
     def _coloured(self, image: Image.Image) -> Image.Image:
-        """The image, or a black one in its place."""
+        """The image, or a black one instead, see `non_rgb`."""
         black = self.non_rgb == "black" and image.info.get(STORED_MODE, "RGB") != "RGB"
         return Image.new("RGB", image.size) if black else image
 
@@ -168,7 +168,7 @@ class ImagePreprocessing:
 
 
 def without_stored_control(stored: Any) -> Any:
-    """Stored settings without the `control` that release 1 wrote; ValueError where they are of a control run."""
+    """Stored settings without the field `control` of release 1; ValueError where they are those of a control run."""
     if not isinstance(stored, dict) or "control" not in stored:
         return stored
     if stored["control"] != "none":
@@ -185,25 +185,25 @@ def centred(kept_width: float, kept_height: float, width: int, height: int) -> t
 def _refuse_unreadable(path: Path) -> None:
     """Check the file before it is decoded; opening a pipe would block for ever."""
     try:
-        found = path.stat()
+        status = path.stat()
     except FileNotFoundError as error:
         raise BadImage(path, "is missing") from error
     except (OSError, ValueError) as error:
         raise BadImage(path, f"cannot be read: {reason(error)}") from error
-    if stat.S_ISDIR(found.st_mode):
+    if stat.S_ISDIR(status.st_mode):
         raise BadImage(path, "is a folder, not an image (FOLDER/*.jpg names what lies in one)")
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise BadImage(path, "is not a file")
-    if not found.st_size:
+    if not status.st_size:
         raise BadImage(path, "is an empty file")
 
 
 @contextmanager
 def _reading(path: Path, what: str) -> Iterator[Image.Image]:
-    """The opened image; BadImage where it, or the block, cannot be done with it.
+    """The opened image; BadImage where opening it, or the block, fails.
 
-    Pillow's warnings are not shown: their causes are checked here or harmless. Only the header is read under the lock:
-    Python's warning filters are one list for all threads.
+    Pillow's warnings are hidden: their causes are checked here, or harmless. The header is read under a lock, since
+    Python's warning filters are shared by all threads.
     """
     _refuse_unreadable(path)
     try:

@@ -1,12 +1,12 @@
-"""Read data sets in the JSON of Karpathy and Fei-Fei (CVPR 2015), with an image folder.
-
-Annotations of another format are references alone: their test split, or all where they name none, to score captions
-against; `bench data convert` makes a data set of them. The lists of images that evaluation servers publish are one
-split too, without captions.
+"""Read data sets in the JSON format of Karpathy and Fei-Fei (CVPR 2015), with an image folder.
 
 `{"dataset": NAME, "images": [{"filename", "filepath"?, "cocoid"? or "imgid", "split", "sentences": [{"raw"}]}]}`, and
-optional keys of an image: "domain" (as nocaps has), "boxes" (x1, y1, x2, y2 in pixels), "width" and "height". Faults
+optional keys of an image: "domain" (as in nocaps), "boxes" (x1, y1, x2, y2 in pixels), "width" and "height". Faults
 of the file raise an error; faults of single images are collected in `Dataset.faults`, to be reported together.
+
+Annotations in other formats can only be used as references to score captions against: their test split, or all images
+if they have no splits. `bench data convert` converts them for training. A list of images of an evaluation server is
+read as a test split without captions.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from harness.data.dataset import Box, Dataset, Sample, fingerprint, told_size
+from harness.data.dataset import Box, Dataset, Sample, annotated_size, fingerprint
 from harness.data.formats.annotations import SPLIT_NAMES
 from harness.data.formats.content import Content, read_content
 from harness.data.formats.ids import image_ids, named
@@ -40,21 +40,27 @@ SPLITS = {**SPLIT_NAMES, "restval": "train", "nocaps": "nocaps"}
 def read_karpathy(
     location: Path, *, images: Path | None = None, name: str | None = None, may_be_references: bool = True
 ) -> Dataset:
-    """Read a data set from an annotation file, or a folder that holds one dataset*.json or .json.gz.
+    """Read a data set from an annotation file, or from a folder that contains one dataset*.json or .json.gz.
 
-    The image folder is by default "images" beside the annotations, or else their own folder. Within it, the image's
-    "filepath" is tried first. BenchError where it does not exist or is in no known format, an id is missing or used
-    twice, or a split is unknown; without `may_be_references` also where it is in another format than COCO's.
+    Args:
+        images: the image folder; by default the folder "images" beside the annotation file, or else the file's folder.
+        name: the data set's name; by default that in the file.
+        may_be_references: whether to read annotations in any known format, as references. Otherwise of the other
+            formats only COCO's is read.
+
+    Raises:
+        BenchError: the file does not exist or has no known format, an id is missing or used twice, a split is unknown,
+            or the format would have to be converted.
     """
     file = annotation_file(location)
-    read = read_content(file)
-    content = _of_server(read.value)
+    raw = read_content(file)
+    content = _server_list_as_split(raw.value)
     if images_of(content) is None or "annotations" in content:
-        if not may_be_references and "annotations" not in read.top:
-            find_format(read)
-            raise _to_convert(file, images)
-        return _references_alone(read, picture_folder(file, images), _conversion(file, images))
-    entries, ids = _entries(file, content)
+        if not may_be_references and "annotations" not in raw.top:
+            find_format(raw)  # raises an error with its own hint where no format fits
+            raise _other_format_error(file, images)
+        return _read_references(raw, picture_folder(file, images), _convert_command(file, images))
+    entries, ids = _image_entries(file, content)
     paths = PicturePaths(picture_folder(file, images))
     splits = _splits(file, entries)
     faults: dict[int, str] = {}
@@ -62,6 +68,7 @@ def read_karpathy(
         _sample(entry, image_id, split, paths, faults)
         for entry, image_id, split in zip(entries, ids, splits, strict=True)
     )
+    sizes = {image_id: annotated_size(entry) for image_id, entry in zip(ids, entries, strict=True)}
     title = name or content.get("dataset")
     return Dataset(
         name=title if isinstance(title, str) and title.isprintable() else file.name.partition(".")[0],
@@ -69,166 +76,193 @@ def read_karpathy(
         samples=samples,
         fingerprint=fingerprint(paths.root, samples, faults),
         faults=faults,
-        sizes={image_id: size for image_id, entry in zip(ids, entries, strict=True) if (size := told_size(entry))},
+        sizes={image_id: size for image_id, size in sizes.items() if size is not None},
         absent_files=tuple(paths.absent),
     )
 
 
 def refuse_other_formats(file: Path, images: Path | None) -> None:
-    """BenchError for a table, lines or a list, which cannot be trained on, with the conversion; others are not read."""
+    """BenchError with the command to convert a file whose first bytes show that it is not in Karpathy's format."""
     with file.open("rb") as content:
         start = content.read(64).lstrip(b"\xef\xbb\xbf \r\n\t")
-    may_be_karpathys = start[:1] in (b"", b"{", b"\x1f") or start.startswith((BOM_UTF16_LE, BOM_UTF16_BE))
-    if not may_be_karpathys or file.suffix == ".jsonl":
-        raise _to_convert(file, images)
+    is_json_object_or_gzip = start[:1] in (b"", b"{", b"\x1f") or start.startswith((BOM_UTF16_LE, BOM_UTF16_BE))
+    if not is_json_object_or_gzip or file.suffix == ".jsonl":
+        raise _other_format_error(file, images)
 
 
-def _to_convert(file: Path, images: Path | None) -> BenchError:
-    return BenchError(f"{file} is not in Karpathy's format", f"write it in that: {_conversion(file, images)}")
+def _other_format_error(file: Path, images: Path | None) -> BenchError:
+    return BenchError(f"{file} is not in Karpathy's format", f"convert it: {_convert_command(file, images)}")
 
 
-def _of_server(content: Any) -> Any:
-    """A server's list of images, {"images": [{"id", "file_name"}]}, as one split, named test; else what was given."""
+def _server_list_as_split(content: Any) -> Any:
+    """Put the images of a server's list, {"images": [{"id", "file_name"}]}, into the split test; else unchanged."""
     entries = images_of(content)
-    if entries is None or not all(
-        {"id", "file_name"} <= entry.keys() and not {"split", "imgid"} & entry.keys() for entry in entries
-    ):
+    if entries is None:
         return content
+    for entry in entries:
+        if not {"id", "file_name"} <= entry.keys() or {"split", "imgid"} & entry.keys():
+            return content
     return content | {"images": [{**entry, "cocoid": entry["id"], "split": "test"} for entry in entries]}
 
 
 def read_entries(file: Path) -> tuple[dict[str, Any], list[dict[str, Any]], list[int]]:
-    """The content of an annotation file, its image entries, and their ids; BenchError as `read_karpathy`."""
+    """The content of an annotation file, the entries of its images, and their ids; BenchError as `read_karpathy`."""
     content = read_json(file)
-    return content, *_entries(file, content)
+    return content, *_image_entries(file, content)
 
 
-def _entries(file: Path, content: Any) -> tuple[list[dict[str, Any]], list[int]]:
-    if (entries := images_of(content)) is None:
+def _image_entries(file: Path, content: Any) -> tuple[list[dict[str, Any]], list[int]]:
+    """The entries of images in Karpathy's format, and their ids; BenchError where the content is in another format."""
+    entries = images_of(content)
+    if entries is None:
+        if isinstance(content, dict):
+            description = f"has the keys {', '.join(map(str, content))[:100]}"
+        else:
+            description = f"is a {type(content).__name__}"
         raise BenchError(
-            f'{file} is not in Karpathy\'s format: it has no list of objects named "images" but {_top(content)}',
-            _conversion(file),
+            f'{file} is not in Karpathy\'s format: it has no list of objects named "images", but {description}',
+            _convert_command(file),
         )
     if "annotations" in content:
         raise BenchError(
-            f"{file} is in COCO's own format, which names no splits",
-            hint="give Karpathy's file of it (dataset_coco.json); bench data nocaps adds nocaps's captions to one",
+            f"{file} is in COCO's own format, which has no splits",
+            hint="give Karpathy's file for COCO (dataset_coco.json); `bench data nocaps` adds nocaps's captions to one",
         )
     if not entries:
         raise BenchError(f"{file} lists no images")
     return entries, image_ids(file, entries, id_key(entries))
 
 
-def _top(content: Any) -> str:
-    return ", ".join(map(str, content))[:100] if isinstance(content, dict) else f"a {type(content).__name__}"
-
-
 _KARPATHY_TEST = "e4105a76a6d00c29"
-"""Digest of the sorted ids of COCO's Karpathy test split, which many files of other names hold."""
+"""Digest of the sorted ids of COCO's Karpathy test split, which files of many names contain."""
 
 
-def _references_alone(content: Content, root: Path, conversion: str) -> Dataset:
-    """Annotations of another format: one split, named test, with pictures below `root`, by name or COCO's id."""
+def _read_references(content: Content, root: Path, convert_command: str) -> Dataset:
+    """A data set of one split, named test, from annotations in another format than Karpathy's.
+
+    Args:
+        root: the image folder, in which files are found by their names or by COCO's ids.
+        convert_command: the command that converts the annotations for training.
+    """
     file, annotations = content.path, read_as(find_format(content), content)
     splits = {image.split for image in annotations.images.values()} - {None}
     if splits and "test" not in splits:
         raise BenchError(
             f"{file} has no test split, but {', '.join(sorted(map(str, splits)))}",
-            f"split it anew: {conversion} --split-by hash:80/10/10",
+            f"make new splits: {convert_command} --split-by hash:80/10/10",
         )
     references, paths = references_from(annotations), PicturePaths(root)
-    is_test = hashlib.sha256(json.dumps(sorted(references.captions)).encode()).hexdigest().startswith(_KARPATHY_TEST)
-
-    def place(image_id: int) -> str:
-        told = references.files.get(image_id)
-        for name in (told,) if told else (f"COCO_val2014_{image_id:012d}.jpg", f"{image_id:012d}.jpg"):
-            with suppress(RefusedPath):
-                if told or (root / name).is_file():
-                    return paths.claim(name, None, image_id)
-        return ""
-
+    ids = json.dumps(sorted(references.captions)).encode()
+    is_karpathy_test = hashlib.sha256(ids).hexdigest().startswith(_KARPATHY_TEST)
     samples = tuple(
-        Sample(image_id, place(image_id), "test", tuple(map(_collapsed, captions)), references.domains.get(image_id))
+        Sample(
+            image_id,
+            _find_picture(image_id, references.files.get(image_id), paths),
+            "test",
+            tuple(map(_clean, captions)),
+            references.domains.get(image_id),
+        )
         for image_id, captions in references.captions.items()
     )
-    name = "coco" if is_test else references.name
     return Dataset(
-        name=name,
+        name="coco" if is_karpathy_test else references.name,
         root=root,
         samples=samples,
         fingerprint=fingerprint(root, samples, {}),
         labels=references.labels,
         notes=references.notes,
-        conversion=conversion,
+        conversion=convert_command,
     )
 
 
-def _conversion(file: Path, images: Path | None = None) -> str:
-    """The command that makes a data set of annotations in another format."""
+def _find_picture(image_id: int, file_name: str | None, paths: PicturePaths) -> str:
+    """The relative path of an image: its file name if known, else COCO's name for its id; empty if neither works."""
+    if file_name:
+        candidates = [file_name]
+    else:
+        coco_names = (f"COCO_val2014_{image_id:012d}.jpg", f"{image_id:012d}.jpg")
+        candidates = [name for name in coco_names if (paths.root / name).is_file()]
+    for name in candidates:
+        with suppress(RefusedPath):
+            return paths.claim(name, None, image_id)
+    return ""
+
+
+def _convert_command(file: Path, images: Path | None = None) -> str:
+    """The `bench data convert` command for annotations in another format."""
     if images is None and (file.parent / "images").is_dir():
         images = file.parent / "images"
-    where = [] if images is None else ["--images", str(images)]
+    options = [] if images is None else ["--images", str(images)]
     out = f"dataset_{file.name.partition('.')[0]}.json"
-    return shlex.join(["bench", "data", "convert", str(file), *where, "--out", out])
+    return shlex.join(["bench", "data", "convert", str(file), *options, "--out", out])
 
 
 def annotation_file(location: Path) -> Path:
-    """The annotation file that a location names, or that its folder holds; BenchError if it is none, or several."""
+    """The annotation file at `location`, or the only one in that folder; BenchError if there is none, or several."""
     if location.is_file():
         return location
     if not location.is_dir():
         if location.exists():
-            require_file(location, "the data set", "name an annotation file, or a folder that holds one")
+            require_file(location, "the data set", "name an annotation file, or a folder that contains one")
         hint = "give scenes, a folder with dataset*.json and images/, or an annotation file with --images DIR"
         if location.name in load_sources():
             hint = f"`bench data download {location.name}` fetches it; or name the folder that has it"
         raise BenchError(f"there is no data set at {location}", hint)
-    found = sorted(path for pattern in ("dataset*.json", "dataset*.json.gz") for path in location.glob(pattern))
-    if not found:
+    files = sorted([*location.glob("dataset*.json"), *location.glob("dataset*.json.gz")])
+    if not files:
         hint = "name the annotation file itself, and the image folder with --images DIR"
-        table = single_file(location)
-        if table != location or any(one.sniff(Content(location)) for one in ANNOTATION_FORMATS):
-            words = ["bench", "data", "convert", str(location), "--out", str(location / "dataset.json")]
-            hint = f"write one: {shlex.join(words)}"
-        raise BenchError(f"the folder {location} holds no dataset*.json or dataset*.json.gz in Karpathy's format", hint)
-    if len(found) > 1:
+        is_table = single_file(location) != location
+        if is_table or any(format_.sniff(Content(location)) for format_ in ANNOTATION_FORMATS):
+            command = ["bench", "data", "convert", str(location), "--out", str(location / "dataset.json")]
+            hint = f"write one: {shlex.join(command)}"
         raise BenchError(
-            f"the folder {location} holds several annotation files: {', '.join(path.name for path in found)}",
-            hint=f"name the one that is meant: {found[0]}",
+            f"the folder {location} contains no dataset*.json or dataset*.json.gz in Karpathy's format", hint
         )
-    return found[0]
+    if len(files) > 1:
+        raise BenchError(
+            f"the folder {location} contains several annotation files: {', '.join(path.name for path in files)}",
+            hint=f"name one of them: {files[0]}",
+        )
+    return files[0]
 
 
 def picture_folder(file: Path, images: Path | None) -> Path:
+    """The image folder of an annotation file, resolved; BenchError where it does not exist.
+
+    By default "images" beside the file, or else the file's folder. That "images" may not be a link to a folder
+    elsewhere.
+    """
+    if images is not None:
+        if not images.is_dir():
+            raise BenchError(f"the image folder {images} does not exist", hint="give another with --images DIR")
+        return images.resolve()
     home = file.parent.resolve()
-    if images is None:
-        folder = (home / "images").resolve() if (home / "images").is_dir() else home
-        if not folder.is_relative_to(home):
-            raise BenchError(
-                f"{home / 'images'} is a link to {folder}, outside the data set",
-                hint=f"if that is meant, say so: --images {folder}",
-            )
-        return folder
-    if not images.is_dir():
-        raise BenchError(f"the image folder {images} does not exist", hint="give another with --images DIR")
-    return images.resolve()
+    if not (home / "images").is_dir():
+        return home
+    folder = (home / "images").resolve()
+    if not folder.is_relative_to(home):
+        raise BenchError(
+            f"{home / 'images'} is a link to {folder}, outside the data set",
+            hint=f"to use that folder: --images {folder}",
+        )
+    return folder
 
 
 def _splits(file: Path, entries: list[dict[str, Any]]) -> list[str]:
+    """The split of each entry; BenchError where one is unknown."""
     unknown = []
-    for number, entry in enumerate(entries):
+    for index, entry in enumerate(entries):
         split, name = entry.get("split"), entry.get("filename", entry.get("file_name"))
         if not isinstance(split, str) or split not in SPLITS:
-            label = name if isinstance(name, str) and name.isprintable() and name else f"entry {number}"
+            label = name if isinstance(name, str) and name.isprintable() and name else f"entry {index}"
             unknown.append(f"{label} ({split!r})")
     if unknown:
-        what = f"whose split is none of {', '.join(SPLITS)}"
-        raise BenchError(f"{file}: {named(unknown, what)}")
+        raise BenchError(f"{file}: {named(unknown, 'whose split is none of ' + ', '.join(SPLITS))}")
     return [SPLITS[entry["split"]] for entry in entries]
 
 
 def _sample(entry: Mapping[str, Any], image_id: int, split: str, paths: PicturePaths, faults: dict[int, str]) -> Sample:
-    """One image; what makes it unusable goes to `faults`."""
+    """The sample of an image's entry; if it has faults, they are added to `faults`."""
     reasons = []
     name = entry.get("filename", entry.get("file_name"))
     try:
@@ -247,36 +281,43 @@ def _sample(entry: Mapping[str, Any], image_id: int, split: str, paths: PictureP
         try:
             boxes = tuple(_box(box) for box in entry["boxes"])
         except (OverflowError, TypeError, ValueError):
-            what = "not lists of x1, y1, x2, y2 with x1 <= x2 and y1 <= y2 (x2 is x + width)"
-            reasons.append(f"the boxes of {name!r} are {what}")
+            expected = "lists of x1, y1, x2, y2 with x1 <= x2 and y1 <= y2 (x2 is x + width)"
+            reasons.append(f"the boxes of {name!r} are not {expected}")
     if reasons:
         faults[image_id] = "; ".join(reasons)
     return Sample(image_id, file, split, captions, domain, boxes, tokens, entry["split"] == "restval")
 
 
 def _captions(entry: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
-    """The sentences' raw texts, white space collapsed, and their tokens, if all have some; empty ones are dropped."""
-    pairs = [(_collapsed(each["raw"]), _tokens(each.get("tokens"))) for each in sentences_of(entry)]
-    pairs = [pair for pair in pairs if pair[0]]
-    tokens = tuple(own for _, own in pairs if own is not None)
-    return tuple(text for text, _ in pairs), tokens if pairs and len(tokens) == len(pairs) else None
+    """The cleaned captions of an entry, without empty ones, and their tokens; None unless all have tokens."""
+    captions, tokens = [], []
+    for sentence in sentences_of(entry):
+        caption = _clean(sentence["raw"])
+        if caption:
+            captions.append(caption)
+            tokens.append(_tokens(sentence.get("tokens")))
+    known_tokens = tuple(text for text in tokens if text is not None)
+    has_all_tokens = captions and len(known_tokens) == len(captions)
+    return tuple(captions), known_tokens if has_all_tokens else None
 
 
 def _tokens(tokens: object) -> str | None:
-    """A sentence's own tokens, joined by spaces; None where it has none."""
+    """The tokens of a sentence, joined by spaces; None where it has no list of texts."""
     if not isinstance(tokens, list):
         return None
     try:
-        return _collapsed(" ".join(tokens))
+        return _clean(" ".join(tokens))
     except TypeError:  # not all are texts
         return None
 
 
-def _collapsed(text: str) -> str:
+def _clean(text: str) -> str:
+    """The text without control characters, and with single spaces."""
     return " ".join(sanitise_caption(text).split())
 
 
 def _box(box: Any) -> Box:
+    """The corners of a box; OverflowError, TypeError or ValueError where it is none."""
     x1, y1, x2, y2 = (float(edge) for edge in box)
     if not (-math.inf < x1 <= x2 < math.inf and -math.inf < y1 <= y2 < math.inf):
         raise ValueError("no corners")
@@ -284,7 +325,11 @@ def _box(box: Any) -> Box:
 
 
 class PicturePaths:
-    """Assigns each image its file below `root` (a resolved folder), and no file to two images."""
+    """Assigns each image a file below `root`, a resolved folder, and never the same file to two images.
+
+    Attributes:
+        absent: paths at which `claim` looked for a file and found none.
+    """
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -293,13 +338,14 @@ class PicturePaths:
         self._inside: dict[str, bool] = {}
 
     def claim(self, name: object, folder: object, image_id: int) -> str:
-        """The relative path of the image file: `folder`/`name` if that exists, else `name`.
+        """The relative path of an image's file: `folder`/`name` if that exists, else `name`, even if it is missing.
 
-        The file is not opened: a missing one keeps its path. RefusedPath for no name, one that is absolute or has "..",
-        a link that leads out of `root`, or the file of an earlier image.
+        Raises:
+            RefusedPath: the name is empty, absolute or has "..", the file is a link that leads out of `root`, or it
+                is the file of an earlier image.
         """
         if not isinstance(name, str) or not name:
-            raise RefusedPath("its entry names no image file")
+            raise RefusedPath("its entry has no file name")
         candidates = [plain_path(name)]
         if isinstance(folder, str) and folder:
             candidates.insert(0, plain_path(f"{folder}/{name}"))
@@ -316,7 +362,7 @@ class PicturePaths:
         return file
 
     def check_inside(self, file: str) -> None:
-        """RefusedPath where the file, with all links followed, lies outside the root; each folder is resolved once."""
+        """RefusedPath where the file is outside the root after following all links. Results are cached by folder."""
         path = f"{self.root}/{file}"
         folder = path.rpartition("/")[0]
         if folder not in self._inside:
@@ -325,4 +371,4 @@ class PicturePaths:
             raise RefusedPath(f"{file!r} is a link that leads out of the data set's folder")
 
     def _leads_inside(self, path: str) -> bool:
-        return Path(os.path.realpath(path)).is_relative_to(self.root)  # `resolve` would raise on links in a circle
+        return Path(os.path.realpath(path)).is_relative_to(self.root)  # `Path.resolve` raises on circular links

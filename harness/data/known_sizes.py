@@ -1,4 +1,4 @@
-"""The sizes of data sets that can be planned before they are here. Imports no torch."""
+"""The sizes of data sets, for plans before they are downloaded. Imports no torch."""
 
 from dataclasses import dataclass
 

@@ -41,8 +41,8 @@ def join_nocaps(
     references = read_references(nocaps)
     if domains is not None:
         references = replace(references, domains=read_domains(domains, references))
-    told = references.domains.keys() & references.files.keys()
-    if without := [str(image) for image in references.captions if image not in told]:
+    complete = references.domains.keys() & references.files.keys()
+    if without := [str(image) for image in references.captions if image not in complete]:
         raise BenchError(
             f"{nocaps}: {named(without, 'without a domain or a file name')}",
             "give nocaps's validation captions with domains (nocaps_val_4500_captions.json), or --domains FILE",
@@ -77,11 +77,11 @@ def read_domains(file: Path, references: References) -> dict[int, str]:
     named by id, by file name, or by file name without its ending, which is their id in Open Images. BenchError where it
     has another form, or leaves images out.
     """
-    told = _told(file, read_json(file))
+    domains = _domains_by_name(file, read_json(file))
     found: dict[int, str] = {}
     for image in references.captions:
         name = references.files.get(image, "")
-        if known := [told[key] for key in (str(image), name, PurePosixPath(name).stem) if key in told]:
+        if known := [domains[key] for key in (str(image), name, PurePosixPath(name).stem) if key in domains]:
             found[image] = known[0]
     if without := [str(image) for image in references.captions if image not in found]:
         raise BenchError(f"--domains {file}: {named(without, 'without a domain')}", _FORM)
@@ -89,15 +89,15 @@ def read_domains(file: Path, references: References) -> dict[int, str]:
 
 
 def describe_domains(counts: Mapping[str, int]) -> str:
-    """How many images each domain has, and whose assignment of nocaps that is."""
-    told = ", ".join(f"{name} {count:,}" for name, count in sorted(counts.items()))
+    """The number of images of each domain, and the source of this assignment of nocaps."""
+    description = ", ".join(f"{name} {count:,}" for name, count in sorted(counts.items()))
     if set(counts) != set(NAMES):
-        return told
+        return description
     other = domain_footnote(counts)
-    return f"{told}; as the nocaps server has them" if other is None else f"{told}. {other}"
+    return f"{description}; as the nocaps server has them" if other is None else f"{description}. {other}"
 
 
-def _told(file: Path, content: Any) -> dict[str, str]:
+def _domains_by_name(file: Path, content: Any) -> dict[str, str]:
     if isinstance(content, dict) and isinstance(content.get("images"), list):
         entries = [entry for entry in content["images"] if isinstance(entry, dict) and "domain" in entry]
         content = {str(entry.get("id")): entry["domain"] for entry in entries}

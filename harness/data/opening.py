@@ -14,7 +14,7 @@ from results.files import without_collection
 
 
 def check_dataset(spec: str, images: Path | None = None, *, trains: bool = False) -> None:
-    """BenchError for a `--data` that names nothing, several files, or no data set that can be trained on."""
+    """BenchError where `--data` names no data set, several files, or with `trains` a file that needs conversion."""
     if spec not in SCENES:
         file = annotation_file(expanded(spec))
         if trains:
@@ -45,13 +45,14 @@ def open_dataset(
 
 
 def _read_once(location: Path, images: Path | None, cache_dir: Path, *, may_be_references: bool) -> Dataset:
-    """The data set from the cache, if it is there and up to date; otherwise it is read, and kept there.
+    """The data set from the cache if it is up to date; otherwise read it, and add it to the cache.
 
-    References in other formats are small, and read anew each time.
+    References in other formats are small and are not cached.
     """
     file = annotation_file(location)
     path = stored_path(cache_dir, file, picture_folder(file, images))
-    if (stored := load_dataset(path, file)) is not None:
+    stored = load_dataset(path, file)
+    if stored is not None:
         return stored
     with without_collection():
         dataset = read_karpathy(file, images=images, may_be_references=may_be_references)

@@ -1,6 +1,6 @@
-"""Visual input that is read once: images as pixels, loaded by threads, and features that lie on an accelerator.
+"""Visual input that is kept in memory: prepared images, loaded by threads, and features on a GPU.
 
-Where all training features lie on the accelerator, a step copies no more than words to it.
+If all training features are on the GPU, a training step copies only words to it.
 """
 
 import math
@@ -23,29 +23,29 @@ from harness.utils.errors import BenchError
 from zoo.captioner import Visual, VisualSpec
 
 KEPT_BYTES = 256 * 2**20
-"""Prepared images that a source keeps at least, so that a small data set is decoded once and not every epoch."""
+"""Minimum memory for prepared images, so that a small data set is decoded once and not in every epoch."""
 SPARED = 0.5
-"""Of the free memory, the share that images prepared for a GPU leave; all of COCO in 8 bits takes 50 GB."""
+"""Share of the free memory that images for a GPU leave free; all of COCO in 8 bits takes 50 GB."""
 Preprocessing = ImagePreprocessing | HubPreprocessing
 Pixels = np.ndarray[Any, np.dtype[np.float32 | np.uint8]]
 SHARE_OF_FREE = 0.5
-"""Of the free memory, at most: the rest is for training, and for a copy of the features while they are made wider."""
+"""Maximum share of the free memory for features; the rest is for training, and for a copy while they are widened."""
 IMAGES_AT_ONCE = 256
 _COUNTED = {"features": "mask", "mask": "mask", "boxes": "mask", "relations": "relations", "attributes": "attributes"}
-"""Parts padded to the longest image, each with the part that tells its length."""
+"""Parts that are padded to the longest image, each with the part that determines its length."""
 _CPU = torch.device("cpu")
-_PADDING = -1  # of whole numbers; other parts are padded with zeros
+_PADDING = -1  # of integers; other parts are padded with zeros
 
 
 def preparation(preprocessing: Preprocessing, device: torch.device) -> tuple[Callable[..., Pixels], Tensor | None]:
-    """What makes pixels of an image, and the values of 8-bit ones, which a GPU gets and normalises; see `Visual`."""
+    """A function from an image to pixels, and for a GPU, which gets 8-bit pixels, their normalised `levels`."""
     if device.type == "cuda" and isinstance(preprocessing, ImagePreprocessing):
         return preprocessing.eight_bits, torch.from_numpy(preprocessing.levels)
     return preprocessing, None
 
 
 def read_pixels(path: Path, prepare: Callable[[Image.Image], Pixels]) -> Pixels | BadImage:
-    """Pixels (3, H, W), or the error, so that one message can name all bad images of a batch."""
+    """Pixels (3, H, W), or the error, so that one message can list all bad images of a batch."""
     try:
         return prepare(load_image(path))
     except BadImage as bad:
@@ -53,11 +53,11 @@ def read_pixels(path: Path, prepare: Callable[[Image.Image], Pixels]) -> Pixels 
 
 
 def stack_pixels(results: Sequence[Pixels | BadImage], levels: Tensor | None) -> Visual:
-    """Pixels (B, 3, H, W) and levels of `preparation`; BenchError that names every image that cannot be read."""
+    """Pixels (B, 3, H, W) with the levels of `preparation`; BenchError that lists images that cannot be read."""
     bad = [result for result in results if isinstance(result, BadImage)]
     if bad:
         raise BenchError(
-            "images cannot be read: " + "; ".join(f"{found.path} ({found.reason})" for found in bad),
+            "images cannot be read: " + "; ".join(f"{image.path} ({image.reason})" for image in bad),
             hint="`bench data verify` lists all of them; --skip-bad-images leaves them out and records which",
         )
     pixels = torch.from_numpy(np.stack([result for result in results if not isinstance(result, BadImage)]))
@@ -67,8 +67,8 @@ def stack_pixels(results: Sequence[Pixels | BadImage], levels: Tensor | None) ->
 class PixelSource:
     """The images of a data set, for models on pixels. Safe to share between threads.
 
-    The first ones that are asked for stay in memory: as many as `KEPT_BYTES` hold, and for a GPU as many as leave half
-    of the memory that was free.
+    The images requested first stay in memory: `KEPT_BYTES` of them, and for a GPU as many as leave half of the memory
+    free that was free at first.
     """
 
     def __init__(self, dataset: Dataset, preprocessing: Preprocessing, device: torch.device) -> None:
@@ -79,16 +79,16 @@ class PixelSource:
         self._spared = SPARED * (free_memory(_CPU) or 0)
 
     def visual(self, image_ids: Sequence[int], spec: VisualSpec) -> Visual:
-        """Pixels of the images, in the order asked for; BenchError where one cannot be read, or for other input."""
+        """Pixels of the images, in order; BenchError where one cannot be read, or the model needs other input."""
         if spec.kind != "pixels":
             raise BenchError(f"the model needs visual input of kind {spec.kind}, but these are images")
         read = [image_id for image_id in image_ids if image_id not in self._kept]
         paths = [self._paths[image_id] for image_id in read]
         with readers() as threads:
-            found = dict(zip(read, threads.map(read_pixels, paths, [self._prepare] * len(paths)), strict=True))
-        images = [found[image_id] if image_id in found else self._kept[image_id] for image_id in image_ids]
+            newly_read = dict(zip(read, threads.map(read_pixels, paths, [self._prepare] * len(paths)), strict=True))
+        images = [newly_read[image_id] if image_id in newly_read else self._kept[image_id] for image_id in image_ids]
         visual = stack_pixels(images, self._levels)
-        for image_id, image in found.items():
+        for image_id, image in newly_read.items():
             if isinstance(image, BadImage) or (self._kept_bytes + image.nbytes > KEPT_BYTES and not self._room()):
                 continue
             self._kept_bytes += image.nbytes
@@ -96,16 +96,19 @@ class PixelSource:
         return visual
 
     def _room(self) -> bool:
-        """Whether there is room for more images; what other processes take in the meantime counts too."""
+        """Whether more images may be kept, given the memory that is free now."""
         return self._levels is not None and (free_memory(_CPU) or 0) > self._spared
 
 
 class ResidentSource:
     """Visual input of images on a device; batches are gathered there.
 
-    They equal those of the source that they were read from, bit for bit: padded to the longest image of the batch, and
-    in float32, from half precision only where that holds every number exactly. `parts` are of all images, by the names
-    of `Visual`, `lengths` of each image, by the parts that tell them.
+    They equal the source's batches bit for bit: padded to the longest image of the batch, and in float32. They are
+    stored in half precision only if that is exact.
+
+    Args:
+        parts: tensors of all images, by their names in `Visual`.
+        lengths: the length of each image, by the parts that determine it.
     """
 
     def __init__(
@@ -120,39 +123,39 @@ class ResidentSource:
         rows = [self._rows[image_id] for image_id in image_ids]
         longest = {name: max(counts[row] for row in rows) for name, counts in self._lengths.items()}
         gathered = {}
-        # Nothing here waits for a GPU, which works on the steps before: that would be counted as waiting for data.
+        # Nothing here waits for the GPU, which still computes earlier steps: it would count as waiting for data.
         index = torch.tensor(rows).to(next(iter(self._parts.values())).device, non_blocking=True)
         for name, part in self._parts.items():
-            taken = (part[:, : longest[_COUNTED[name]]] if name in _COUNTED else part).index_select(0, index)
-            gathered[name] = taken.float() if taken.is_floating_point() else taken
+            rows_of_part = (part[:, : longest[_COUNTED[name]]] if name in _COUNTED else part).index_select(0, index)
+            gathered[name] = rows_of_part.float() if rows_of_part.is_floating_point() else rows_of_part
         return Visual(**gathered)
 
 
 def device_memory(device: torch.device) -> int | None:
-    """Free bytes of an accelerator; None on a processor, where features stay mapped files."""
+    """Free bytes of a GPU; None on a CPU, where features stay in mapped files."""
     return free_memory(device) if device.type == "cuda" else None
 
 
 def resident(
-    source: VisualSource, image_ids: Sequence[int], spec: VisualSpec, device: torch.device, say: Callable[[str], None]
+    source: VisualSource, image_ids: Sequence[int], spec: VisualSpec, device: torch.device, note: Callable[[str], None]
 ) -> VisualSource:
-    """The features of the images on `device` where they fit, which `say` is told; else, and of pixels, `source`."""
+    """The features of the images on `device` if they fit, else `source`, as always for pixels; `note` reports it."""
     free = device_memory(device)
     if free is None or spec.kind == "none" or isinstance(source, PixelSource | NullSource):
         return source
     held = hold(source, image_ids, spec, device, int(SHARE_OF_FREE * free))
-    images, there = f"features of {len(image_ids):,} training images", f"{free / 2**30:.1f} GiB free on {device}"
+    images, free_memory = f"features of {len(image_ids):,} training images", f"{free / 2**30:.1f} GiB free on {device}"
     if held is None:
-        say(f"  {images} are read batch by batch: they take more than half of the {there}")
+        note(f"  {images} are read batch by batch: they take more than half of the {free_memory}")
         return source
-    say(f"  {images} lie on the device: {held.nbytes / 2**30:.2f} GiB of the {there}")
+    note(f"  {images} are on the device: {held.nbytes / 2**30:.2f} GiB of the {free_memory}")
     return held
 
 
 def hold(
     source: VisualSource, image_ids: Sequence[int], spec: VisualSpec, device: torch.device, budget: int
 ) -> ResidentSource | None:
-    """Read the visual input of all images to `device`; None as soon as it is known to take more than `budget` bytes."""
+    """Read the visual input of all images to `device`; None if it needs more than `budget` bytes."""
     whole: dict[str, Tensor] = {}
     lengths: dict[str, list[int]] = {}
     for first in range(0, len(image_ids), IMAGES_AT_ONCE):
@@ -184,7 +187,7 @@ def _lengths(visual: Visual) -> dict[str, list[int]]:
 
 
 def _layout(value: Tensor, before: Tensor | None) -> tuple[torch.Size, torch.dtype]:
-    """Shape of an image and type in which this chunk and what was read before are kept exactly."""
+    """Shape of an image, and type, with which this chunk and earlier ones are stored exactly."""
     shape = value.shape[1:]
     if before is not None:
         shape = torch.Size(map(max, shape, before.shape[1:]))

@@ -1,4 +1,4 @@
-"""The public data sets that can be downloaded: `download.yaml` says where each lies, and what it holds when whole."""
+"""The public data sets that can be downloaded; `download.yaml` has their addresses and expected contents."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from harness.utils.files import shortened
 
 
 class RemoteFile(Strict):
-    """A file at an address; without a checksum it is checked by what it holds alone."""
+    """A file at an address; without a checksum, only its content is checked."""
 
     url: str
     bytes: int = 0
@@ -38,13 +38,13 @@ class Annotations(RemoteFile):
 
 
 class PictureArchive(RemoteFile):
-    """A zip archive whose pictures lie in one folder, called as the archive is."""
+    """A zip archive whose pictures are in one folder with the archive's name."""
 
     sha256: str
 
     @property
     def folder(self) -> str:
-        """The folder in the archive, and below the image folder."""
+        """The name of the folder, in the archive and in the image folder."""
         return self.name.removesuffix(".zip")
 
 
@@ -62,7 +62,7 @@ class Origin(Strict):
     form: str | None = None
 
     def mirrored(self, mirror: str) -> Origin:
-        """The same files at another address, a folder that holds all of them; BenchError where it is none."""
+        """The same files below another address; BenchError where it is not an address."""
         if not re.fullmatch(r"https?://[!-~]+", mirror):
             raise BenchError(
                 f"--mirror {shortened(repr(mirror)[1:-1])} is no http address",
@@ -84,7 +84,7 @@ def load_sources() -> dict[str, Origin]:
 
 
 def find_source(name: str) -> Origin:
-    """One of `load_sources()`; BenchError where there is none of the name."""
+    """One of `load_sources()`; BenchError where there is none with this name."""
     sources = load_sources()
     if name not in sources:
         raise BenchError(f"{shortened(name)} cannot be downloaded", f"choose one of: {', '.join(sources)}")

@@ -28,12 +28,12 @@ _DAMAGE = (OSError, ValueError, KeyError, zipfile.BadZipFile, EOFError)
 
 
 def stored_path(cache_dir: Path, annotations: Path, root: Path) -> Path:
-    """Where the data set of an annotation file and an image folder is kept."""
+    """The cache file for the data set of an annotation file and an image folder."""
     return cache_dir / "datasets" / f"{digest([str(annotations.resolve()), str(root)], 24)}.npz"
 
 
 def load_dataset(path: Path, annotations: Path) -> Dataset | None:
-    """The stored data set; None if there is none, or anything that it was read from has changed."""
+    """The stored data set; None if there is none, or if a file that it was read from has changed."""
     try:
         with np.load(path, allow_pickle=False) as arrays, without_collection():
             meta = json.loads(arrays["meta"].tobytes())
@@ -62,7 +62,7 @@ def save_dataset(path: Path, annotations: Path, dataset: Dataset) -> None:
         "splits": list(dict.fromkeys(sample.split for sample in samples)),
         "domains": list(dict.fromkeys(sample.domain for sample in samples if sample.domain is not None)),
     }
-    splits, domains = ({name: number for number, name in enumerate(meta[key])} for key in ("splits", "domains"))
+    splits, domains = ({name: index for index, name in enumerate(meta[key])} for key in ("splits", "domains"))
     columns = [
         (
             sample.image_id,
@@ -126,7 +126,7 @@ def _lines(texts: Iterable[str]) -> NDArray[np.uint8]:
 
 
 def _texts(lines: NDArray[np.uint8]) -> Sequence[str]:
-    """What `_lines` was made of."""
+    """The texts given to `_lines`."""
     return lines.tobytes().decode().split("\n")[:-1]
 
 
@@ -146,13 +146,13 @@ def _file_states(dataset: Dataset) -> NDArray[np.int64]:
 
 
 def _read_from(annotations: Path) -> list[str]:
-    """What a stored data set depends on besides the image files: the annotations, and the code that reads them."""
+    """Everything besides image files that a stored data set depends on: annotations, and the code that reads them."""
     return [annotations.name, sha256_of(annotations), reading_code()]
 
 
 @cache
 def reading_code() -> str:
-    """A digest of the sources that read data: what another version of them made is made anew."""
+    """A digest of the code that reads data: results of other versions are not used."""
     sources = hashlib.sha256()
     for path in sorted(Path(__file__).parent.rglob("*.py")):
         sources.update(path.read_bytes())

@@ -22,13 +22,18 @@ _MAX_THREADS = 8
 
 
 def find_bad_images(dataset: Dataset, *, cache_dir: Path, reporter: Reporter, reuse: bool = True) -> dict[int, str]:
-    """Decode every image to its last row; the reasons of failures, by image id, with `Dataset.faults`, naming the file.
+    """Decode every image to its last row; return the reasons of failures and `Dataset.faults`, by image id.
 
-    A file that changed, but not in size and ends, is found only without `reuse`. BenchError as `require_pictures`.
+    Args:
+        reuse: whether to return cached results, which do not notice changes that keep a file's size and both ends.
+
+    Raises:
+        BenchError: see `require_pictures`.
     """
     require_pictures(dataset)
-    if reuse and (known := known_bad_images(dataset, cache_dir)) is not None:
-        return known
+    cached = known_bad_images(dataset, cache_dir) if reuse else None
+    if cached is not None:
+        return cached
     cache_dir.mkdir(parents=True, exist_ok=True)
     total = len(dataset.samples)
     portions = [dataset.samples[start : start + _PORTION] for start in range(0, total, _PORTION)]
@@ -37,38 +42,38 @@ def find_bad_images(dataset: Dataset, *, cache_dir: Path, reporter: Reporter, re
         reporter.task("images checked", total) as task,
         ThreadPoolExecutor(min(_MAX_THREADS, os.cpu_count() or 1)) as threads,  # Pillow decodes without the GIL
     ):
-        for portion, found in zip(portions, threads.map(lambda part: _check(dataset, part), portions), strict=True):
-            bad.update(found)
+        for portion, reasons in zip(portions, threads.map(lambda part: _check(dataset, part), portions), strict=True):
+            bad.update(reasons)
             task.advance(len(portion))
-    write_text(_kept(dataset, cache_dir), json.dumps(bad))
+    write_text(_cache_file(dataset, cache_dir), json.dumps(bad))
     return bad
 
 
 def known_bad_images(dataset: Dataset, cache_dir: Path) -> dict[int, str] | None:
-    """What `find_bad_images` found before, in the data set's order; None where it has yet to decode the images."""
+    """The cached result of `find_bad_images`, in the data set's order; None if images were not decoded yet."""
     try:
-        stored = json.loads(read_text(_kept(dataset, cache_dir)))
+        stored = json.loads(read_text(_cache_file(dataset, cache_dir)))
         return {int(image_id): str(reason) for image_id, reason in stored.items()}
     except (OSError, ValueError, AttributeError):
         return None
 
 
-def _kept(dataset: Dataset, cache_dir: Path) -> Path:
+def _cache_file(dataset: Dataset, cache_dir: Path) -> Path:
     return cache_dir / f"verified-{digest([VERSION, PIL.__version__, dataset.fingerprint])}.json"
 
 
 def has_pictures(dataset: Dataset) -> bool:
-    """Whether any image file exists, or none is expected."""
+    """Whether any image file exists, or the data set has no image files."""
     files = [sample.file for sample in dataset.samples if sample.file]
     return not files or any(os.path.lexists(f"{dataset.root}/{file}") for file in files)
 
 
 def require_pictures(dataset: Dataset) -> None:
-    """BenchError where none of the image files exists: a wrong folder is told once, not as thousands of images."""
+    """BenchError where no image file exists, since the folder is probably wrong."""
     if not has_pictures(dataset):
         first = next(sample.file for sample in dataset.samples if sample.file)
         raise BenchError(
-            f"none of the {len(dataset.samples)} images of {dataset.name} is in {dataset.root}: no {first}, for one",
+            f"none of the {len(dataset.samples)} images of {dataset.name} is in {dataset.root}, for example {first}",
             "give their folder: --images DIR",
         )
 
@@ -83,7 +88,7 @@ def _check(dataset: Dataset, samples: Sequence[Sample]) -> Mapping[int, str]:
             except BadImage as error:
                 reasons.append(f"{sample.file} {error.reason}")
         elif expected and not reasons:
-            reasons.append("no image file of its own was found for it")
+            reasons.append("it has no image file")
         if reasons:
             bad[sample.image_id] = "; ".join(reasons)
     return bad

@@ -1,8 +1,8 @@
-"""Vocabularies of subwords and of pretrained tokenizers, and the file of any vocabulary.
+"""Vocabularies of subwords and of pretrained tokenizers, and reading the file of any vocabulary.
 
-Subwords are byte-pair encodings (Sennrich et al., ACL 2016) by the `tokenizers` library.
-They never cross a word's end. The first subword of a word begins with a space, which no word contains, so that joining
-the subwords of a caption gives its words back.
+Subwords are byte-pair encodings (Sennrich et al., ACL 2016) by the `tokenizers` library. They do not cross words. The
+first subword of a word begins with a space, which no word contains, so that the concatenated subwords of a caption are
+its words.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from harness.utils.json_io import read_json
 _SUBWORDS = "captionbench subwords 1"
 _PRETRAINED = "captionbench pretrained tokenizer 1"
 _UNKNOWN = "  "
-"""The library's token for characters that occur in no training caption; subwords have at most one space."""
+"""The library's token for characters that are in no training caption; it differs from all subwords by two spaces."""
 _FILES = ("tokenizer.json", "vocab.txt", "vocab.json")
 _HINT = "fetch the model again"
 
 
 @dataclass(frozen=True)
 class SubwordVocabulary(Vocabulary):
-    """A vocabulary of subwords (`words`), of all words but those with a character that no training caption has."""
+    """A vocabulary of subwords (`words`). Words with a character that is in no training caption are unknown."""
 
     merges: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
         pieces = set(self.words)
-        for left, right in self.merges:
-            if not {left, right, left + right} <= pieces:
-                raise ValueError(f"the merge of {left!r} and {right!r} does not consist of entries")
+        for first, second in self.merges:
+            if not {first, second, first + second} <= pieces:
+                raise ValueError(f"the merge of {first!r} and {second!r} does not consist of entries")
 
     @classmethod
     def build(
@@ -54,7 +54,7 @@ class SubwordVocabulary(Vocabulary):
     ) -> SubwordVocabulary:
         """Learn at most `merges` merges of pairs that occur at least `min_count` times, whatever the captions' order.
 
-        The entries are the characters, sorted by code point, then what each merge makes.
+        The entries are the characters, sorted by code point, then the result of each merge.
         """
         tokenize = PREPARATIONS[preparation].tokenize
         texts = [_spaced(tokenize(caption)) for caption in captions]
@@ -63,9 +63,9 @@ class SubwordVocabulary(Vocabulary):
         learner.pre_tokenizer = Split(" ", "merged_with_next")
         size = len(characters) + merges
         learner.train_from_iterator(texts, BpeTrainer(vocab_size=size, min_frequency=min_count, show_progress=False))
-        learnt = [(left, right) for left, right in json.loads(learner.to_str())["model"]["merges"][:merges]]
-        pieces = dict.fromkeys([*characters, *(left + right for left, right in learnt)])
-        return cls(tuple(pieces), preparation=preparation, merges=tuple(learnt))
+        pairs = [(first, second) for first, second in json.loads(learner.to_str())["model"]["merges"][:merges]]
+        pieces = dict.fromkeys([*characters, *(first + second for first, second in pairs)])
+        return cls(tuple(pieces), preparation=preparation, merges=tuple(pairs))
 
     def encode(self, caption: str, max_len: int) -> list[int]:
         """As `Vocabulary.encode`; a caption that is too long loses whole words, and a part only of its first."""
@@ -79,14 +79,14 @@ class SubwordVocabulary(Vocabulary):
 
     def words_of(self, ids: Iterable[int]) -> list[str | None]:
         """See `Vocabulary.words_of`; subwords before the first space are a word too."""
-        found: list[str | None] = []
-        for number in self._spoken(ids):
-            piece = self._words_by_id.get(number)
-            if not found or (piece is not None and piece.startswith(" ")):
-                found.append("")
-            word = found[-1]
-            found[-1] = None if word is None or piece is None else word + piece.removeprefix(" ")
-        return [word for word in found if word != ""]
+        words: list[str | None] = []
+        for index in self._before_end(ids):
+            piece = self._words_by_id.get(index)
+            if not words or (piece is not None and piece.startswith(" ")):
+                words.append("")
+            word = words[-1]
+            words[-1] = None if word is None or piece is None else word + piece.removeprefix(" ")
+        return [word for word in words if word != ""]
 
     def number_of(self, word: str) -> int | None:  # noqa: ARG002
         """None: no word is sure to be a single entry."""
@@ -94,9 +94,9 @@ class SubwordVocabulary(Vocabulary):
 
     def numbers_of(self, words: Sequence[str], setting: str) -> tuple[int, ...]:
         """See `Vocabulary.numbers_of`; no word but the unknown one is sure to be a single entry."""
-        if others := [word for word in words if word != UNKNOWN]:
+        if other_words := [word for word in words if word != UNKNOWN]:
             raise BenchError(
-                f"{setting} names {shortened(', '.join(others))}, but this vocabulary is of subwords",
+                f"{setting} names {shortened(', '.join(other_words))}, but this vocabulary is of subwords",
                 f"name {UNKNOWN} alone, or nothing",
             )
         return super().numbers_of(words, setting)
@@ -148,10 +148,12 @@ class HubVocabulary(Vocabulary):
 
         if not any((folder / name).is_file() for name in _FILES):  # the library would create an empty tokenizer
             raise BenchError(f"{folder} holds no usable tokenizer: none of {', '.join(_FILES)}", _HINT)
-        found = open_part(AutoTokenizer, folder, f"{folder} holds no usable tokenizer")
-        if not found.is_fast:
-            raise BenchError(f"{folder} holds no usable tokenizer: {type(found).__name__} is written in Python", _HINT)
-        return cls((), PAD, bos, eos, eos, preparation, tokenizer=found.backend_tokenizer.to_str())
+        tokenizer = open_part(AutoTokenizer, folder, f"{folder} holds no usable tokenizer")
+        if not tokenizer.is_fast:
+            raise BenchError(
+                f"{folder} holds no usable tokenizer: {type(tokenizer).__name__} is written in Python", _HINT
+            )
+        return cls((), PAD, bos, eos, eos, preparation, tokenizer=tokenizer.backend_tokenizer.to_str())
 
     @cached_property
     def _library(self) -> Tokenizer:
@@ -162,7 +164,7 @@ class HubVocabulary(Vocabulary):
         """Special tokens that are no part of a text; the unknown word is one."""
         unknown = getattr(self._library.model, "unk_token", None)
         added = self._library.get_added_tokens_decoder().items()
-        return frozenset(number for number, token in added if token.special and token.content != unknown)
+        return frozenset(index for index, token in added if token.special and token.content != unknown)
 
     def numbers_of(self, words: Sequence[str], setting: str) -> tuple[int, ...]:
         """See `Vocabulary.numbers_of`; a tokenizer's entries are no words."""
@@ -184,7 +186,7 @@ class HubVocabulary(Vocabulary):
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of the tokens before the first `eos`, as the tokenizer joins them."""
-        spoken = [number for number in self._spoken(ids) if number not in self._unspoken]
+        spoken = [index for index in self._before_end(ids) if index not in self._unspoken]
         return str(self._library.decode(spoken, skip_special_tokens=False)).strip()
 
     def words_of(self, ids: Iterable[int]) -> list[str | None]:
@@ -217,12 +219,12 @@ def load_vocabulary(path: Path) -> Vocabulary:
     try:
         return _built(_Stored.model_validate(content))
     except ValidationError as error:
-        first = error.errors()[0]
-        said = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+        first_error = error.errors()[0]
+        reason = f"{'.'.join(map(str, first_error['loc']))}: {first_error['msg']}"
     except Exception as error:  # of a tokenizer the library raises nothing more precise
-        said = f"no {error}" if isinstance(error, KeyError) else str(error)
+        reason = f"no {error}" if isinstance(error, KeyError) else str(error)
     raise BenchError(
-        f"{path} is no vocabulary of captionbench, or damaged: {shortened(said, 300)}",
+        f"{path} is no vocabulary of captionbench, or damaged: {shortened(reason, 300)}",
         "copy it from the run that it belongs to",
     )
 
@@ -237,7 +239,7 @@ def _built(stored: _Stored) -> Vocabulary:
     if stored.format == FORMAT:
         return Vocabulary(words, **common)
     if stored.format == _SUBWORDS:
-        return SubwordVocabulary(words, **common, merges=tuple((left, right) for left, right in stored.merges))
-    found = HubVocabulary(words, **common, tokenizer=stored.tokenizer)
-    len(found)  # reads it
-    return found
+        return SubwordVocabulary(words, **common, merges=tuple((first, second) for first, second in stored.merges))
+    vocabulary = HubVocabulary(words, **common, tokenizer=stored.tokenizer)
+    len(vocabulary)  # reads it
+    return vocabulary

@@ -1,4 +1,4 @@
-"""Word vocabularies: captions as words, by the harness's own preparation or a paper's, and words as token numbers."""
+"""Word vocabularies: tokenisation of captions, by default or as in a paper, and the numbers of words."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from harness.utils.atomic import write_text
 from harness.utils.errors import BenchError
 
 OWN_TOKENS = "karpathy-tokens"
-"""The preparation that reads the tokens that Karpathy's files have beside each raw caption.
+"""The preparation that uses the tokens that Karpathy's files have for each raw caption.
 
-Luo's ImageCaptioning.pytorch and its descendants (AoANet, Image Transformer) tokenise nothing themselves, and count
-words over all splits of the file, those that are evaluated too.
+Luo's ImageCaptioning.pytorch and its descendants (AoANet, Image Transformer) use them, and count words over all splits
+of the file, including those for evaluation.
 """
 UNKNOWN = "<unk>"
 _WORD = re.compile(r"[^\s'-]+(?:['-][^\s'-]+)*")
@@ -33,7 +33,7 @@ _APOSTROPHES = str.maketrans({"’": "'", "ʼ": "'", "‐": "-", "‑": "-"})
 _SYMBOL = re.compile(r"([^\w0-9])")
 _DROPPED = frozenset({"", "''", "'", "``", "`", ".", "?", "!", ",", ":", "-", "--", "...", ";"})
 _KARPATHYS = ("train", "val", "test")
-"""Splits of Karpathy's files, `restval` within `train`; nocaps, which may be joined to them, has no tokens."""
+"""Splits of Karpathy's files, where `restval` is part of `train`; nocaps, which may be added to them, has no tokens."""
 PAD, BOS, EOS, UNK = range(4)
 FORMAT = "captionbench vocabulary 2"
 
@@ -63,14 +63,18 @@ def tokenize_expansionnet(caption: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Preparation:
-    """A tokenisation of captions; `specials` are named where a paper's vocabulary sorts them among the words."""
+    """A tokenisation of captions.
+
+    Attributes:
+        specials: names of padding, begin, end and unknown word, where a paper's vocabulary sorts them with the words.
+    """
 
     tokenize: Callable[[str], list[str]]
     specials: tuple[str, str, str, str] | None = None
 
     @property
     def unknown(self) -> str:
-        """The unknown word as generated captions show it."""
+        """The unknown word in generated captions."""
         return UNKNOWN if self.specials is None else self.specials[3]
 
 
@@ -83,21 +87,21 @@ PREPARATIONS: Mapping[str, Preparation] = {
 
 
 def choose_preparation(recipe: str, tokenizer: TokenizerName) -> str:
-    """The preparation of captions by a recipe's `captions` and the tokenizer; BenchError where both name words."""
+    """The preparation of captions, from a recipe's `captions` or the tokenizer; BenchError where both are set."""
     if word_tokenizer(tokenizer) is None:
         return recipe
     if recipe != "words":
         raise BenchError(
-            f"recipe.captions is {recipe}, a paper's own words, but --tokenizer {tokenizer} makes others",
+            f"recipe.captions is {recipe}, a paper's tokenisation, but --tokenizer {tokenizer} is another one",
             "add --set recipe.captions=words, or leave --tokenizer out",
         )
     return tokenizer
 
 
 def preparation_label(preparation: str) -> str:
-    """A preparation with the versions of what segments for it, as signatures name it."""
-    known = next((name for name in WORD_TOKENIZERS if name == preparation), None)
-    return preparation if known is None else tokenizer_label(known)
+    """A preparation's name in signatures, with the version of its word segmenter."""
+    tokenizer_name = next((name for name in WORD_TOKENIZERS if name == preparation), None)
+    return preparation if tokenizer_name is None else tokenizer_label(tokenizer_name)
 
 
 def _in_word(letter: str) -> bool:
@@ -112,7 +116,10 @@ def as_read(samples: Sequence[Sample], preparation: str) -> tuple[Sample, ...]:
 
 
 def counted_captions(dataset: Dataset, train: Iterable[Sample], preparation: str) -> Iterator[str]:
-    """What a vocabulary is built from: captions of `train`, or tokens of all splits; BenchError where one has none."""
+    """The captions from which a vocabulary is built: those of `train`, or the tokens of all splits.
+
+    BenchError where tokens are needed and a caption has none.
+    """
     if preparation != OWN_TOKENS:
         return (caption for sample in train for caption in sample.captions)
     counted = [sample for split in _KARPATHYS for sample in dataset.splits.get(split, ())]
@@ -127,9 +134,12 @@ def counted_captions(dataset: Dataset, train: Iterable[Sample], preparation: str
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Words in the order of their numbers, without padding, begin, end and unknown word (0 to 3, if not a paper's).
+    """A vocabulary of words.
 
-    `preparation` names the tokenisation of captions (`PREPARATIONS`); scores depend on it, so that it is signed.
+    Attributes:
+        words: in the order of their numbers, without the special tokens.
+        pad, bos, eos, unk: numbers of padding, begin, end and unknown word.
+        preparation: the tokenisation of captions, a key of `PREPARATIONS`; signatures include it.
     """
 
     words: tuple[str, ...]
@@ -147,22 +157,27 @@ class Vocabulary:
     def build(cls, captions: Iterable[str], min_count: int, preparation: str = "words") -> Vocabulary:
         """Collect the words that occur at least `min_count` times.
 
-        Frequent ones come first, ties in code-point order; where special tokens are named, all are in that order.
+        Frequent words come first, ties in code-point order. If the preparation names special tokens, all entries are in
+        code-point order.
         """
         prepared = PREPARATIONS[preparation]
         counts = Counter(word for caption in captions for word in prepared.tokenize(caption))
-        kept = [word for word, count in counts.items() if count >= min_count]
+        frequent = [word for word, count in counts.items() if count >= min_count]
         if prepared.specials is not None:
-            return cls.of_entries(sorted({*kept, *prepared.specials}), preparation)
-        return cls(tuple(sorted(kept, key=lambda word: (-counts[word], word))), preparation=preparation)
+            return cls.of_entries(sorted({*frequent, *prepared.specials}), preparation)
+        return cls(tuple(sorted(frequent, key=lambda word: (-counts[word], word))), preparation=preparation)
 
     @classmethod
     def of_entries(cls, entries: Sequence[str], preparation: str, names: Sequence[str] = ()) -> Vocabulary:
-        """A vocabulary with its special tokens (`names`, or the preparation's) among the words; BenchError if not."""
+        """A vocabulary from entries that include the special tokens (`names`, or the preparation's).
+
+        BenchError where one is missing, or an entry is repeated.
+        """
         names = names or PREPARATIONS[preparation].specials or ()
-        if missing := [name for name in names if name not in entries]:
-            must = f"it must hold {', '.join(names)} and all words"
-            raise BenchError(f"the vocabulary lacks {', '.join(missing)}", must)
+        missing = [name for name in names if name not in entries]
+        if missing:
+            hint = f"it must contain {', '.join(names)} and all words"
+            raise BenchError(f"the vocabulary lacks {', '.join(missing)}", hint)
         if len(set(entries)) != len(entries):
             raise BenchError("the vocabulary lists a word twice")
         pad, bos, eos, unk = map(entries.index, names)
@@ -191,28 +206,31 @@ class Vocabulary:
         return PREPARATIONS[self.preparation].tokenize(caption)
 
     def encode(self, caption: str, max_len: int) -> list[int]:
-        """The caption's token numbers without `bos`, ended by `eos`; at most `max_len`, `eos` included."""
+        """At most `max_len` token numbers of a caption, without `bos`, the last one `eos`."""
         return [self._ids.get(word, self.unk) for word in self.tokenize(caption)[: max_len - 1]] + [self.eos]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The words up to the first `eos`, separated by spaces; unknown ones as the preparation names them."""
+        """The words before the first `eos`, separated by spaces; unknown ones are named by the preparation."""
         unknown = PREPARATIONS[self.preparation].unknown
         return " ".join(unknown if word is None else word for word in self.words_of(ids))
 
     def words_of(self, ids: Iterable[int]) -> list[str | None]:
-        """The words up to the first `eos`; None for unknown ones."""
-        return [self._words_by_id.get(number) for number in self._spoken(ids)]
+        """The words before the first `eos`; None for unknown ones."""
+        return [self._words_by_id.get(number) for number in self._before_end(ids)]
 
     def number_of(self, word: str) -> int | None:
-        """The number of one word; None where it is no entry of its own."""
+        """The number of a word; None if it is not an entry."""
         return self._ids.get(word)
 
     def numbers_of(self, words: Sequence[str], setting: str) -> tuple[int, ...]:  # noqa: ARG002
-        """The numbers of the known words that a setting names, `<unk>` too; BenchError where entries are no words."""
-        known = {**self._ids, UNKNOWN: self.unk}
-        return tuple(dict.fromkeys(known[word] for word in words if word in known))
+        """The numbers of those words in a setting that are entries, `<unk>` included.
 
-    def _spoken(self, ids: Iterable[int]) -> Iterator[int]:
+        BenchError in vocabularies whose entries are not words.
+        """
+        numbers = {**self._ids, UNKNOWN: self.unk}
+        return tuple(dict.fromkeys(numbers[word] for word in words if word in numbers))
+
+    def _before_end(self, ids: Iterable[int]) -> Iterator[int]:
         """The numbers before the first `eos`, without padding and begin."""
         for number in ids:
             if number == self.eos:
@@ -221,7 +239,7 @@ class Vocabulary:
                 yield number
 
     def digest(self) -> str:
-        """A hex digest of the words in their order, and of settings that differ from the default."""
+        """A hex digest of the words in order, and of settings that differ from the defaults."""
         unusual = [] if self == Vocabulary(self.words) else [f"{self.preparation} {self.specials}"]
         return hashlib.sha256("\n".join([*self.words, *unusual]).encode()).hexdigest()
 
@@ -230,7 +248,7 @@ class Vocabulary:
         write_text(path, json.dumps(self.content(), ensure_ascii=False, indent=0) + "\n")
 
     def content(self) -> dict[str, Any]:
-        """Everything that makes up the vocabulary, as plain values."""
+        """The vocabulary as plain values, for JSON."""
         return {
             "format": FORMAT,
             "preparation": self.preparation,

@@ -31,7 +31,7 @@ from results.errors import install_extra
 
 _CACHED_PIECES: Final = 200_000
 _DROPPED: Final = frozenset("PSZC")
-"""Initials of the Unicode categories that part words and are none: punctuation, symbols, separators, controls."""
+"""Initials of the Unicode categories of characters outside words: punctuation, symbols, separators, controls."""
 _UNSPACED: Final = "".join(
     (
         "\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3038-\u303b\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff",  # Han
@@ -58,7 +58,7 @@ def tokenize_characters(caption: str) -> list[str]:
 
 
 def tokenize_chinese(caption: str) -> list[str]:
-    """The words that jieba finds in runs of Han characters, and each run of other letters and digits.
+    """The words of jieba in runs of Han characters, and each run of other letters and digits.
 
     The text is normalised to NFKC, so that full-width letters are plain ones, and lower-cased.
     """
@@ -72,7 +72,7 @@ def tokenize_japanese(caption: str) -> list[str]:
 
 @lru_cache(_CACHED_PIECES)
 def _vietnamese(caption: str) -> tuple[str, ...]:
-    text = _normalised(caption, "NFKC", kept=_SYLLABLES)
+    text = _normalised(caption, "NFKC", keep=_SYLLABLES)
     words = [word for part in text.split() if (word := part.strip(_SYLLABLES))]
     while words and not any(_SYLLABLES in word for word in words):
         segmented = _pyvi()(" ".join(words)).split()
@@ -83,13 +83,13 @@ def _vietnamese(caption: str) -> tuple[str, ...]:
 
 
 def tokenize_vietnamese(caption: str) -> list[str]:
-    """The words that pyvi joins of syllables, as `xe_đạp`; the text is normalised as by `tokenize_chinese`."""
+    """The words that pyvi makes of syllables, such as `xe_đạp`; the text is normalised as by `tokenize_chinese`."""
     return list(_vietnamese(caption))
 
 
 @dataclass(frozen=True, slots=True)
 class WordTokenizer:
-    """A tokenizer of captions as written; scores depend on the versions of the `packages` that segment for it."""
+    """A tokenizer of captions; scores depend on the versions of its `packages`."""
 
     tokenize: Callable[[str], list[str]]
     packages: tuple[str, ...] = ()
@@ -104,8 +104,8 @@ WORD_TOKENIZERS: Final[Mapping[WordTokenizerName, WordTokenizer]] = {
 
 
 def word_tokenizer(name: str) -> WordTokenizer | None:
-    """The tokenizer of this name; None for those of languages with spaces."""
-    return next((tokenizer for known, tokenizer in WORD_TOKENIZERS.items() if known == name), None)
+    """The tokenizer with this name; None for those of languages with spaces."""
+    return next((tokenizer for tokenizer_name, tokenizer in WORD_TOKENIZERS.items() if tokenizer_name == name), None)
 
 
 def tokenize_words(captions: Sequence[str], name: WordTokenizerName) -> list[str]:
@@ -115,7 +115,7 @@ def tokenize_words(captions: Sequence[str], name: WordTokenizerName) -> list[str
 
 
 def tokenizer_label(name: WordTokenizerName) -> str:
-    """Tokenizer and packages with their versions, as `zh-jieba-0.42.1`; BenchError where one is not installed."""
+    """Tokenizer and versions of its packages, such as `zh-jieba-0.42.1`; BenchError where one is not installed."""
     parts: list[str] = [name]
     for package in WORD_TOKENIZERS[name].packages:
         try:
@@ -138,16 +138,16 @@ def _require(name: WordTokenizerName) -> None:
             raise _not_installed(name, package)
 
 
-def _normalised(text: str, form: Literal["NFC", "NFKC"], kept: str = "") -> str:
-    """Lower case, in this normal form, with a space for whatever is no part of a word."""
+def _normalised(text: str, form: Literal["NFC", "NFKC"], keep: str = "") -> str:
+    """The text in lower case and this normal form, with spaces for characters that are not part of words."""
     text = unicodedata.normalize(form, unicodedata.normalize(form, text).lower())
     return "".join(
-        " " if unicodedata.category(letter)[0] in _DROPPED and letter not in kept else letter for letter in text
+        " " if unicodedata.category(letter)[0] in _DROPPED and letter not in keep else letter for letter in text
     )
 
 
 def _words(text: str, cut: Callable[[str], Sequence[str]]) -> list[str]:
-    """The runs of normalised text, those of a script without spaces cut into words."""
+    """The runs of normalised text, where those of a script without spaces are segmented into words."""
     words: list[str] = []
     for piece in text.split():
         for run in _RUN.finditer(piece):
@@ -176,7 +176,7 @@ def _cut_japanese(run: str) -> tuple[str, ...]:
 
 
 def _until_whole(run: str, segment: Callable[[str], list[str]]) -> tuple[str, ...]:
-    """Segment a run, and each of its words by itself, until none comes apart."""
+    """Segment a run, and then each word again, until no word is split further."""
     words = segment(run)
     if len(words) == 1:
         return tuple(words)

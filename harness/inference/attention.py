@@ -1,4 +1,4 @@
-"""Attention maps: the image locations that a model attended to for each word of its captions, and their pictures."""
+"""Attention maps: the image locations that a model attends to for each word of a caption, as data and as pictures."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ from zoo.attention_maps import attends, attention_weights, region_attention_weig
 
 IMAGES = 24
 SOURCES = 6
-"""Places of an image of which the encoder's attention is recorded: those that most words looked at most."""
+"""Number of locations of an image whose self-attention in the encoder is recorded: those most attended by words."""
 _AT_ONCE = 24
 
 Box = tuple[float, float, float, float]
@@ -39,13 +39,13 @@ _HEAT, _DARKEST, _STRONGEST = (255, 60, 0), 0.45, 0.6
 
 
 def chosen_images(images: Sequence[T], most: int = IMAGES) -> list[T]:
-    """At most `most` of the images, evenly spread: the same for every model."""
+    """At most `most` of the images, evenly spread, so that all models use the same ones."""
     count = min(most, len(images))
-    return [images[number * len(images) // count] for number in range(count)]
+    return [images[index * len(images) // count] for index in range(count)]
 
 
 def shown_parts(pictures: Dataset, preprocessing: Preprocessing) -> Callable[[int], Box]:
-    """By image id, the part of the image that `preprocessing` keeps, in fractions of its sides."""
+    """A function from an image id to the part of the image that `preprocessing` keeps, as fractions of its sides."""
     paths = {sample.image_id: pictures.path(sample) for sample in pictures.samples}
 
     def part(image_id: int) -> Box:
@@ -60,9 +60,11 @@ def shown_parts(pictures: Dataset, preprocessing: Preprocessing) -> Callable[[in
 def check_attends(name: str, model: Captioner, source: VisualSource) -> None:
     """Raise BenchError if the model has no attention to show, or attends to regions without boxes."""
     if not attends(model):
-        seen = {"none": "nothing", "pooled": "one vector an image"}.get(model.visual.kind, "the image otherwise")
+        visual_input = {"none": "nothing", "pooled": "one vector an image"}.get(
+            model.visual.kind, "the image otherwise"
+        )
         raise BenchError(
-            f"{name} does not attend to image locations: it gets {seen}",
+            f"{name} does not attend to image locations: it gets {visual_input}",
             "`bench caption` captions the pictures without maps",
         )
     regions = _regions_of(source)
@@ -76,34 +78,36 @@ def attention_records(
     model: Captioner,
     vocabulary: Vocabulary,
     source: VisualSource,
-    said: Mapping[int, Sequence[int]],
+    tokens_by_image: Mapping[int, Sequence[int]],
     parts: Callable[[int], Box],
     *,
     device: torch.device,
     head: int | None = None,
 ) -> Iterator[AttentionRecord]:
-    """Attention of each word of a caption, image by image; captions without a word are left out.
+    """The attention of each word of a caption, image by image; captions without words are left out.
 
-    Where the encoder attends among places, that of the places that words looked at most is there too.
+    If the encoder has self-attention, the weights of the locations that words attend to most are recorded too.
 
     Args:
         model: one that passes `check_attends`.
         said: tokens of the captions by image id, without the begin token.
-        parts: as `shown_parts` gives them.
-        head: one head of the decoder alone, in place of the mean, as `zoo.attention_maps.attention_weights` counts.
+        parts: see `shown_parts`.
+        head: a single head of the decoder instead of the mean, counted as in `zoo.attention_maps.attention_weights`.
 
     Raises:
         BenchError: the visual tokens of a model on pixels form no regular grid.
         ZooError: there is no such head.
     """
-    for ids, visual in evaluation_batches(list(said), source, model.visual, _AT_ONCE):
-        spoken = [list(takewhile(lambda token: token != vocabulary.eos, said[image_id])) for image_id in ids]
-        tokens = pad_rows([[vocabulary.bos, *row[:-1]] for row in spoken], vocabulary.pad)
-        seen = visual.to(device)
-        found = attention_weights(model, seen, tokens.to(device), head)
-        assert found is not None, "checked by check_attends"
-        weights = found.cpu().clamp(max=1.0)  # rounding may exceed 1 for a single location
-        related = region_attention_weights(model, seen)
+    for ids, visual in evaluation_batches(list(tokens_by_image), source, model.visual, _AT_ONCE):
+        without_end = [
+            list(takewhile(lambda token: token != vocabulary.eos, tokens_by_image[image_id])) for image_id in ids
+        ]
+        tokens = pad_rows([[vocabulary.bos, *row[:-1]] for row in without_end], vocabulary.pad)
+        moved = visual.to(device)
+        attended = attention_weights(model, moved, tokens.to(device), head)
+        assert attended is not None, "checked by check_attends"
+        weights = attended.cpu().clamp(max=1.0)  # rounding may exceed 1 for a single location
+        related = region_attention_weights(model, moved)
         if (regions := _regions_of(source)) is not None:
             boxes, grid = _boxes(regions, ids), None
         else:
@@ -111,36 +115,38 @@ def attention_records(
             grid = source.grid if isinstance(source, Features) else grid_of(weights.shape[2], *shape)
             boxes = [None if parts(image_id) == WHOLE else cells_within(grid, parts(image_id)) for image_id in ids]
         for row, image_id in enumerate(ids):
-            words = words_with_positions(vocabulary, spoken[row])
+            words = words_with_positions(vocabulary, without_end[row])
             if not words:
                 continue
-            places = boxes[row]
-            count = len(places) if places is not None else weights.shape[2]
-            looked = [weights[row, positions, :count].mean(0).tolist() for _, positions in words]
-            sources = () if related is None else looked_at_most(looked)
-            among = [] if related is None else related[row, list(sources), :count].cpu().clamp(max=1.0).tolist()
+            locations = boxes[row]
+            count = len(locations) if locations is not None else weights.shape[2]
+            word_weights = [weights[row, positions, :count].mean(0).tolist() for _, positions in words]
+            sources = () if related is None else looked_at_most(word_weights)
+            source_weights = (
+                [] if related is None else related[row, list(sources), :count].cpu().clamp(max=1.0).tolist()
+            )
             yield AttentionRecord(
                 image_id,
                 tuple(word for word, _ in words),
-                tuple(map(tuple, looked)),
-                grid=grid if places is None else None,
-                boxes=places,
+                tuple(map(tuple, word_weights)),
+                grid=grid if locations is None else None,
+                boxes=locations,
                 sources=sources,
-                among=tuple(map(tuple, among)),
+                among=tuple(map(tuple, source_weights)),
             )
 
 
 def looked_at_most(weights: Sequence[Sequence[float]]) -> tuple[int, ...]:
-    """At most `SOURCES` places: of each word's weights the place of the greatest, those of most words first."""
-    places = Counter(max(range(len(row)), key=row.__getitem__) for row in weights)
-    return tuple(place for place, _ in places.most_common(SOURCES))
+    """The locations with the largest weight of a word, at most `SOURCES`, those of most words first."""
+    most_attended = Counter(max(range(len(row)), key=row.__getitem__) for row in weights)
+    return tuple(location for location, _ in most_attended.most_common(SOURCES))
 
 
 def words_with_positions(vocabulary: Vocabulary, tokens: Sequence[int]) -> list[tuple[str, list[int]]]:
     """The words of a caption, each with the positions of its tokens.
 
-    A token belongs to the word that it extends when the caption is decoded token by token; tokens that add no text
-    belong to none.
+    A token belongs to the word that it extends when the caption is decoded token by token; tokens without text belong
+    to no word.
     """
     positions: list[list[int]] = []
     text = ""
@@ -149,7 +155,7 @@ def words_with_positions(vocabulary: Vocabulary, tokens: Sequence[int]) -> list[
         count = len(text.split())
         if count > len(positions):
             positions += [[position] for _ in range(count - len(positions))]
-        elif count < len(positions):  # a tokenizer that joins pieces only once it has seen the next
+        elif count < len(positions):  # some tokenizers join pieces only when the next one follows
             del positions[count:]
         elif text != before:
             positions[-1].append(position)
@@ -169,7 +175,7 @@ def grid_of(count: int, height: int, width: int) -> tuple[int, int]:
 
 
 def cells_within(grid: tuple[int, int], part: Box) -> tuple[Box, ...]:
-    """Boxes of the cells of a grid over a part of an image, row by row."""
+    """Boxes of the cells of a grid that covers a part of an image, row by row."""
     (rows, columns), (left, top, right, bottom) = grid, part
     x = [left + (right - left) * column / columns for column in range(columns + 1)]
     y = [top + (bottom - top) * row / rows for row in range(rows + 1)]
@@ -177,7 +183,7 @@ def cells_within(grid: tuple[int, int], part: Box) -> tuple[Box, ...]:
 
 
 def _regions_of(source: VisualSource) -> RegionFeatures | None:
-    """The regions that words are shown to look at, also where more stands beside them; None without regions."""
+    """The regions of a source, which may also have a grid or a scene graph; None without regions."""
     if isinstance(source, WithGraph):
         return _regions_of(source.source)
     if isinstance(source, RegionsAndGrid):
@@ -186,20 +192,20 @@ def _regions_of(source: VisualSource) -> RegionFeatures | None:
 
 
 def _boxes(source: RegionFeatures, ids: Sequence[int]) -> list[tuple[Box, ...] | None]:
-    """Each image's boxes, without padding."""
+    """The boxes of each image without padding; None without boxes."""
     _, mask, boxes = source.padded(ids)
     if boxes is None:
         return [None] * len(ids)
-    found = (boxes[row, : mask[row].sum()].tolist() for row in range(len(ids)))
-    return [tuple((x1, y1, x2, y2) for x1, y1, x2, y2 in image) for image in found]
+    valid_boxes = (boxes[row, : mask[row].sum()].tolist() for row in range(len(ids)))
+    return [tuple((x1, y1, x2, y2) for x1, y1, x2, y2 in image) for image in valid_boxes]
 
 
 def draw_attention(picture: Path, record: AttentionRecord, out: Path) -> None:
     """Write a PNG: the plain image, then one panel for each word of its caption, with the word below.
 
     Each panel is scaled to its own maximum weight. Cells of a grid are interpolated; regions keep their edges, overlaps
-    show the greater weight, and a frame marks the region of the greatest weight. Then come panels of how the encoder
-    relates a place to the others, with that place in the frame.
+    show the larger weight, and a frame marks the region with the largest weight. Further panels show the encoder's
+    self-attention of the framed location.
 
     Raises:
         BadImage: the image cannot be read.
@@ -217,8 +223,8 @@ def draw_attention(picture: Path, record: AttentionRecord, out: Path) -> None:
     width, height = plain.width + _GAP, plain.height + _LABEL + _GAP
     sheet = Image.new("RGB", (columns * width + _GAP, -(-len(panels) // columns) * height + _GAP), "white")
     pen, font = ImageDraw.Draw(sheet), ImageFont.load_default(16)
-    for number, (word, panel) in enumerate(panels):
-        left, top = _GAP + number % columns * width, _GAP + number // columns * height
+    for index, (word, panel) in enumerate(panels):
+        left, top = _GAP + index % columns * width, _GAP + index // columns * height
         sheet.paste(panel, (left, top))
         pen.text((left, top + plain.height + 4), _fitting(word, font, plain.width), fill="black", font=font)
     with replacing(out) as temporary:
@@ -267,7 +273,7 @@ def _pixels(box: tuple[float, float, float, float], size: tuple[int, int]) -> tu
 
 def _fitting(word: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, width: int) -> str:
     """The word, cut with an ellipsis if it is wider than its panel."""
-    shown = word[:80]
-    while len(shown) > 1 and font.getlength(shown) > width:
-        shown = shown[:-2] + "…"
-    return shown
+    text = word[:80]
+    while len(text) > 1 and font.getlength(text) > width:
+        text = text[:-2] + "…"
+    return text

@@ -1,4 +1,4 @@
-"""Encode many images, and generate their captions by beam search."""
+"""Encode images, and generate captions by beam search."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -25,10 +25,13 @@ IMAGES_AT_ONCE = 50
 
 @dataclass(frozen=True, slots=True)
 class Captions:
-    """Captions by image id, and the seconds that encoding and decoding took (reading features left out).
+    """Captions of images, and what generating them took.
 
-    `tokens` are the tokens of the captions as the search gave them; `generated` is the number of tokens generated for
-    all captions together, end tokens included.
+    Attributes:
+        by_image: captions by image id.
+        tokens: the generated tokens by image id.
+        generated: number of generated tokens of all captions, end tokens included.
+        seconds: time of encoding and decoding, without reading features.
     """
 
     by_image: dict[int, str]
@@ -51,33 +54,33 @@ def caption_images(
     title: str,
     replayed: bool = False,
 ) -> Captions:
-    """Caption the images in order with beam search; the model is in evaluation mode meanwhile.
+    """Caption the images in order by beam search, with the model in evaluation mode.
 
     Args:
-        precision: that of `harness.utils.precision.autocast`; the search itself compares in float32.
-        replayed: replay the search as a graph, on a GPU.
+        precision: of `harness.utils.precision.autocast`; log-probabilities are compared in float32.
+        replayed: on a GPU, replay the search as a CUDA graph.
     """
-    searched = search_of(decoding, vocabulary)
+    beam_search_of_run = search_of(decoding, vocabulary)
 
     def search(visual: Visual) -> tuple[Hypotheses]:
-        return (searched(model, model.encode(visual), to_the_end=replayed),)
+        return (beam_search_of_run(model, model.encode(visual), early_stop=not replayed),)
 
-    work = Replayed(search, reporter.note) if replayed else search
-    found: dict[int, list[int]] = {}
+    run_search = Replayed(search, reporter.note) if replayed else search
+    tokens_by_image: dict[int, list[int]] = {}
     generated, seconds = 0, 0.0
     with eval_mode(model), autocast(device, precision), reporter.task(title, len(image_ids)) as task:
         for ids, visual in evaluation_batches(image_ids, features, model.visual, IMAGES_AT_ONCE):
             started = time.monotonic()
-            parts = in_parts(lambda part: work(part.to(device))[0], visual)
+            parts = in_parts(lambda part: run_search(part.to(device))[0], visual)
             best = [tokens for hypotheses in parts for tokens in hypotheses.tokens[:, 0].tolist()]
             if decoding.cut_unfinished:
                 best = [tokens if vocabulary.eos in tokens else tokens[:-1] for tokens in best]
             generated += sum(int(hypotheses.lengths[:, 0].sum()) for hypotheses in parts)
             seconds += time.monotonic() - started
-            found.update(zip(ids, best, strict=True))
+            tokens_by_image.update(zip(ids, best, strict=True))
             task.advance(len(ids))
-    captions = {image_id: vocabulary.decode(tokens) for image_id, tokens in found.items()}
-    return Captions(captions, found, generated, seconds)
+    captions = {image_id: vocabulary.decode(tokens) for image_id, tokens in tokens_by_image.items()}
+    return Captions(captions, tokens_by_image, generated, seconds)
 
 
 @torch.no_grad()
@@ -86,8 +89,8 @@ def encode_images(
 ) -> Tensor:
     """The features of the encoder's memory for images in order, (N, L, D) float32 on the CPU.
 
-    L is that of the image with the most visual tokens; rows of absent and masked tokens are NaN. The model is in
-    evaluation mode meanwhile.
+    L is the largest number of visual tokens of an image; rows of missing and masked tokens are NaN. The model is in
+    evaluation mode.
     """
     batches = []
     with eval_mode(model):
@@ -99,7 +102,7 @@ def encode_images(
 
 
 def search_of(decoding: Decoding, vocabulary: Vocabulary) -> partial[Hypotheses]:
-    """The beam search of these settings; BenchError where they name words that the vocabulary lacks."""
+    """`beam_search` with these settings; BenchError where they have words that are not in the vocabulary."""
     bad_endings = vocabulary.numbers_of(decoding.bad_endings, "decoding.bad_endings")
     return partial(
         beam_search,
@@ -116,7 +119,7 @@ def search_of(decoding: Decoding, vocabulary: Vocabulary) -> partial[Hypotheses]
 
 
 def in_parts(search: Callable[[Visual], Hypotheses], visual: Visual) -> list[Hypotheses]:
-    """What a search finds of a batch, in halves where memory does not take it; BenchError where not one image."""
+    """Search a batch, in halves if memory runs out; BenchError if it runs out with a single image."""
     try:
         return [search(visual)]
     except torch.OutOfMemoryError as error:
@@ -127,4 +130,4 @@ def in_parts(search: Callable[[Visual], Hypotheses], visual: Visual) -> list[Hyp
         torch.cuda.empty_cache()
     half = visual.batch_size // 2
     parts = (images_of(visual, 0, half), images_of(visual, half, visual.batch_size))
-    return [found for part in parts for found in in_parts(search, part)]
+    return [hypotheses for part in parts for hypotheses in in_parts(search, part)]

@@ -1,4 +1,4 @@
-"""A checkpoint of transformers' own interface as a captioner: its processor, its prompt and its own `generate`."""
+"""Caption with a checkpoint of the transformers library: its processor, a prompt, and its own `generate`."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -22,8 +22,8 @@ from harness.utils.progress import Reporter
 from zoo.models.hub import load_network
 
 _VISION = frozenset({"vision_tower", "vision_model", "visual", "vision_encoder", "image_encoder"})
-MOST = {"cuda": 64, "cpu": 16}  # images at once, where memory suffices; a processor gains nothing from more
-SHARE_OF_FREE = 0.5  # of the free memory: the rest is for larger images, and for what kernels take for themselves
+MOST = {"cuda": 64, "cpu": 16}  # images at once, where memory suffices; more are not faster on a CPU
+SHARE_OF_FREE = 0.5  # of the free memory; the rest is for larger images and for workspaces of kernels
 
 
 class HubCaptioner:
@@ -31,11 +31,11 @@ class HubCaptioner:
 
     Args:
         precision: of `DTYPES`, the type of the weights and of the arithmetic.
-        attention: how it is computed: of `ATTENTION`, or None for the network's own choice.
+        attention: implementation of attention, of `ATTENTION`, or None for the network's default.
 
     Raises:
         ZooError: the weights are damaged or incomplete.
-        BenchError: attention is not computed so in this precision, or on this device.
+        BenchError: the implementation of attention does not support this precision or device.
     """
 
     def __init__(
@@ -58,10 +58,10 @@ class HubCaptioner:
         self.prompt, self.rules, self.processor = prompt, tuple(rules), checkpoint.processor
         kind: Any = AutoModelForImageTextToText
         network: Any = load_network(kind, checkpoint.folder, attention=attention)
-        # Gradients are off in `generate` too, but counters of torch follow parameters that could have some.
+        # `generate` disables gradients too, but torch's counters track parameters that require gradients.
         self.network = network.to(device, self.dtype).eval().requires_grad_(False)
         tokenizer = self.processor.tokenizer
-        tokenizer.padding_side = "left"  # a decoder goes on after the last token of its prompt
+        tokenizer.padding_side = "left"  # so that captions follow the last token of the prompt
         if tokenizer.pad_token is None:
             tokenizer.pad_token = tokenizer.eos_token
         if self.network.generation_config.pad_token_id is None:
@@ -74,41 +74,43 @@ class HubCaptioner:
 
     @property
     def vision(self) -> nn.Module | None:
-        """The module that sees; None where no module has one of the names that transformers gives it."""
+        """The vision module; None if no module has one of its usual names in transformers."""
         if self.network.config.model_type == SEPARATE:
             encoder: nn.Module = self.network.encoder
             return encoder
-        named = ((name.rpartition(".")[2], module) for name, module in self.network.named_modules())
-        return next((module for last, module in named if last in _VISION), None)
+        modules = ((name.rpartition(".")[2], module) for name, module in self.network.named_modules())
+        return next((module for last, module in modules if last in _VISION), None)
 
     def inputs(self, images: Sequence[Image.Image]) -> dict[str, Tensor]:
-        """RGB images of any size, with the prompt, as the network takes them, on its device."""
+        """The network's inputs, on its device, for RGB images of any size with the prompt."""
         if self.prompt.bare:
             return self._placed(self.processor.image_processor(images=list(images), return_tensors="pt"))
         return self._together(images, [self._text()] * len(images))
 
     def _together(self, images: Sequence[Image.Image], texts: Sequence[str]) -> dict[str, Tensor]:
-        """Images, each with its text, as the network takes them; shorter texts are padded."""
-        # One list of images per text: processors that allow several images cannot tell them apart otherwise.
+        """The network's inputs for images with one text each; shorter texts are padded."""
+        # One list of images per text, for processors that allow several images per text.
         nested: list[Any] = [[image] for image in images] if "{image}" in self.prompt.layout else list(images)
         begin = self.processor.tokenizer.bos_token
         # A chat template may write the begin token itself, which the tokenizer must not repeat.
-        again = {"add_special_tokens": False} if begin and texts[0].startswith(begin) else {}
-        return self._placed(self.processor(images=nested, text=list(texts), padding=True, return_tensors="pt", **again))
+        options = {"add_special_tokens": False} if begin and texts[0].startswith(begin) else {}
+        return self._placed(
+            self.processor(images=nested, text=list(texts), padding=True, return_tensors="pt", **options)
+        )
 
     def caption(self, images: Sequence[Image.Image], decoding: Decoding) -> tuple[list[str], list[int]]:
-        """The captions of RGB images, and the tokens generated for each, the end token included; see `generate`."""
-        said = self.generate(self.inputs(images), decoding)
-        captions = self.processor.tokenizer.batch_decode(said, skip_special_tokens=True)
+        """The captions of RGB images, and the number of tokens generated for each, end tokens included."""
+        tokens = self.generate(self.inputs(images), decoding)
+        captions = self.processor.tokenizer.batch_decode(tokens, skip_special_tokens=True)
         cleaned = [clean(caption.strip(), self.prompt.text, self.rules) for caption in captions]
-        return cleaned, [self._length(row) for row in said.tolist()]
+        return cleaned, [self._length(row) for row in tokens.tolist()]
 
     @torch.inference_mode()
     def generate(self, inputs: dict[str, Tensor], decoding: Decoding, *, full_length: bool = False) -> Tensor:
-        """The tokens (B, T) of the captions, without the prompt's, by the network's own beam search without sampling.
+        """The tokens (B, T) of the captions, without those of the prompt, by the network's own beam search.
 
         Args:
-            full_length: no caption ends before it has the most tokens.
+            full_length: generate the maximum number of tokens for all captions.
         """
         before = _TokensBefore()
         tokens: Tensor = self.network.generate(
@@ -127,44 +129,44 @@ class HubCaptioner:
         """Multiply-accumulates of captioning one image; see `count_generation`."""
 
         def generate(length: int, beam_size: int) -> None:
-            asked = decoding.model_copy(update={"max_len": length, "beam_size": beam_size})
-            self.generate(inputs, asked, full_length=True)
+            settings = decoding.model_copy(update={"max_len": length, "beam_size": beam_size})
+            self.generate(inputs, settings, full_length=True)
 
         width, most = decoding.beam_size, decoding.max_len
         return count_generation(self.vision, generate, beam_size=width, max_len=most, step_position=position)
 
     def _length(self, tokens: list[int]) -> int:
-        """Tokens up to and including the end token, or all; the part that generates may have an end of its own."""
+        """The number of tokens up to and including an end token, of the tokenizer or of a module that generates."""
         tokenizer = self.processor.tokenizer
-        last = {tokenizer.eos_token_id, tokenizer.sep_token_id}
+        end_tokens = {tokenizer.eos_token_id, tokenizer.sep_token_id}
         for module in self.network.modules():
-            ends = getattr(getattr(module, "generation_config", None), "eos_token_id", None)
-            last |= {ends} if isinstance(ends, int) else set(ends or ())
-        return next((number for number, token in enumerate(tokens, 1) if token in last), len(tokens))
+            own_ends = getattr(getattr(module, "generation_config", None), "eos_token_id", None)
+            end_tokens |= {own_ends} if isinstance(own_ends, int) else set(own_ends or ())
+        return next((length for length, token in enumerate(tokens, 1) if token in end_tokens), len(tokens))
 
-    def _placed(self, found: Mapping[str, Any]) -> dict[str, Tensor]:
-        """The tensors on the device, numbers in the network's type."""
+    def _placed(self, processed: Mapping[str, Any]) -> dict[str, Tensor]:
+        """The tensors on the network's device, floating-point ones in its type."""
         return {
             name: value.to(self.device, self.dtype if value.is_floating_point() else None)
-            for name, value in found.items()
+            for name, value in processed.items()
             if isinstance(value, Tensor)
         }
 
     def _text(self) -> str:
-        """The prompt as the processor takes it, from its chat template where it has one."""
+        """The prompt for the processor, formatted with its chat template where it has one."""
         prompt = self.prompt
         if prompt.chat and getattr(self.processor, "chat_template", None):
             parts = [{"type": "image"}, *([{"type": "text", "text": prompt.text}] if prompt.text else [])]
-            said = [{"role": "user", "content": parts}]
-            return str(self.processor.apply_chat_template(said, add_generation_prompt=True, tokenize=False))
+            messages = [{"role": "user", "content": parts}]
+            return str(self.processor.apply_chat_template(messages, add_generation_prompt=True, tokenize=False))
         image = getattr(self.processor, "image_token", "") if "{image}" in prompt.layout else ""
         return prompt.layout.replace("{image}", str(image)).replace("{prompt}", prompt.text)
 
 
 class _TokensBefore(LogitsProcessor):
-    """Takes down how many tokens a sequence has before the first is generated, and changes nothing.
+    """Records the number of tokens before the first generated one; does not change the logits.
 
-    It is what `generate` gives back before the caption: the prompt of a decoder, its start token, or nothing.
+    `generate` returns these tokens before the caption: the prompt of a decoder, its start token, or nothing.
     """
 
     def __init__(self) -> None:
@@ -187,16 +189,16 @@ def caption_with_hub(
     batch: int | None = None,
     jobs: int = 1,
 ) -> Captions:
-    """Caption the images in order; seconds are those of processor and network, reading images left out.
+    """Caption the images in order; the time is that of processor and network, without reading images.
 
-    `tokens` of the result are empty: they are entries of the model's own tokenizer.
+    `tokens` of the result are empty, since they would be entries of the model's own tokenizer.
 
     Args:
-        batch: images at once, fewer where memory runs out; None: see `images_at_once`.
-        jobs: processes that share the free memory.
+        batch: images at once, fewer if memory runs out; by default `images_at_once`.
+        jobs: number of processes that share the free memory.
 
     Raises:
-        BenchError: there is no room for a single image.
+        BenchError: memory runs out with a single image.
     """
     paths = {sample.image_id: dataset.path(sample) for sample in dataset.samples}
     captions: dict[int, str] = {}
@@ -207,9 +209,9 @@ def caption_with_hub(
             ids = image_ids[first : first + size]
             images = [load_image(paths[image_id]) for image_id in ids]
             started = time.monotonic()
-            found = None
+            result = None
             try:
-                found = captioner.caption(images, decoding)
+                result = captioner.caption(images, decoding)
             except (RuntimeError, MemoryError) as error:
                 if not _is_out_of_memory(error):
                     raise
@@ -218,15 +220,15 @@ def caption_with_hub(
                         "out of memory with a single image at a time",
                         "add --hub dtype=bf16, or choose a smaller model or beam",
                     ) from error
-            if found is None:  # outside the handler, which would keep the tensors of the failed batch alive
+            if result is None:  # outside the handler, which would keep the tensors of the failed batch alive
                 if captioner.device.type == "cuda":
                     torch.cuda.empty_cache()
                 size = min(size, len(ids)) // 2 or 1
                 reporter.note(f"  out of memory: from now on {size} images at once", style="yellow")
                 continue
             seconds += time.monotonic() - started
-            captions.update(zip(ids, found[0], strict=True))
-            generated += sum(found[1])
+            captions.update(zip(ids, result[0], strict=True))
+            generated += sum(result[1])
             first += len(ids)
             task.advance(len(ids))
     return Captions(captions, {}, generated, seconds)
@@ -235,9 +237,9 @@ def caption_with_hub(
 def images_at_once(
     captioner: HubCaptioner, paths: Sequence[Path], decoding: Decoding, jobs: int, reporter: Reporter
 ) -> int:
-    """The largest power of two up to `MOST` that the free memory has room for, by what the first image takes.
+    """The largest power of two up to `MOST` that fits into the free memory, from the memory of the first image.
 
-    Captions do not depend on it, but for the rounding of sums (`docs/hub_models.md`).
+    Captions do not depend on it except for rounding (`docs/hub_models.md`).
     """
     most = MOST.get(captioner.device.type, 1)
     free = free_memory(captioner.device)
@@ -260,5 +262,5 @@ def images_at_once(
 
 
 def _is_out_of_memory(error: Exception) -> bool:
-    """Whether an allocation failed; a processor's is told by its text alone."""
+    """Whether an allocation failed; on a CPU, torch raises a RuntimeError with this text."""
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or "DefaultCPUAllocator" in str(error)

@@ -1,4 +1,4 @@
-"""Work that a GPU replays as graphs: the host starts thousands of small kernels at once, not one by one."""
+"""Replay work as CUDA graphs, with which the host launches thousands of small kernels at once."""
 
 import random
 import threading
@@ -18,64 +18,69 @@ from zoo.decoding import Hypotheses
 T = TypeVar("T")
 Search = Callable[[Visual], tuple[Hypotheses, ...]]
 MOST = 8
-SPARE = 2  # how many times what was allocated at most has to be free for a capture
+"""Maximum number of graphs."""
+SPARE = 2  # a capture needs this multiple of the peak memory to be free
 
 
 class Graphs:
-    """Work that a GPU captures the second time that inputs of the same shapes come, and replays from then on.
+    """Captures work as a CUDA graph when inputs of the same shapes come for the second time, and then replays it.
 
     Args:
-        what: its name in the plural, for `note`.
-        note: told why it is not replayed, as where a model reads the device.
+        title: name of the work in the plural, for `note`.
+        note: called with the reason if the work cannot be replayed, for example since it waits for the device.
     """
 
-    def __init__(self, what: str, note: Callable[[str], None]) -> None:
-        self._what, self._note, self._refused = what, note, False
+    def __init__(self, title: str, note: Callable[[str], None]) -> None:
+        self._what, self._note, self._refused = title, note, False
         self.forget()
 
     def forget(self) -> None:
-        """Begin anew, for what a graph holds is about to change."""
+        """Drop all graphs, because tensors that they use will be replaced."""
         self._met: set[object] = set()
         self._kept: dict[object, Any] = {}
 
     def __call__(
-        self, shapes: object, plain: Callable[..., T], capture: Callable[..., Callable[..., T]], *given: Any
+        self, shapes: object, work: Callable[..., T], capture: Callable[..., Callable[..., T]], *arguments: Any
     ) -> T:
-        """What `plain` makes of what is given, by way of a graph of these shapes where there is one."""
+        """The result of `work` on `arguments`, from a graph of these shapes where there is one.
+
+        Args:
+            capture: captures the work as a graph; returns a function that replays it.
+        """
         if shapes in self._kept:
-            found: T = self._kept[shapes](*given)
-            return found
+            result: T = self._kept[shapes](*arguments)
+            return result
         if shapes not in self._met and not self._refused:
-            # Libraries set themselves up, and shapes that come once need no graph.
+            # The first run initialises libraries, and shapes that come only once need no graph.
             self._met.add(shapes)
-            found, why = tried(lambda: plain(*given))
+            result, reason = run_checking_capture(lambda: work(*arguments))
         elif self._refused or len(self._kept) == MOST or not memory_suffices():
-            return plain(*given)
+            return work(*arguments)
         else:
-            graph, why = attempted(lambda: capture(*given))
+            graph, reason = try_capture(lambda: capture(*arguments))
             if graph is not None:
                 self._kept[shapes] = graph
-                return graph(*given)
-            found = plain(*given)
-        if why:
+                return graph(*arguments)
+            result = work(*arguments)
+        if reason:
             self._refused = True
-            self._note(f"  {self._what} are not replayed as graphs: {why}")
-        return found
+            self._note(f"  {self._what} are not replayed as graphs: {reason}")
+        return result
 
 
 class Replayed:
-    """A search that is replayed; it finds what the search itself does. Weights may change between its calls, in place.
+    """A search that is replayed as a CUDA graph, with the same results. Weights may change in place between calls.
 
     Args:
-        search: reads nothing of the device (`to_the_end`). Where weights change, it calls the model's `eval` or `train`
-            itself, so that layers compute what they keep of their weights within the graph.
+        search: must not read from the device (`early_stop=False`). If weights change, it must call the model's `eval`
+            or `train` itself, so that tensors that layers derive from weights are computed within the graph.
     """
 
     def __init__(self, search: Search, note: Callable[[str], None]) -> None:
         self._search, self._graphs = search, Graphs("searches", note)
 
     def __call__(self, visual: Visual) -> tuple[Hypotheses, ...]:
-        """What is found in images that lie on the model's device."""
+        """The search's result for images on the model's device."""
         return self._graphs(shapes_of(visual.parts()), self._search, partial(captured, self._search), visual)
 
 
@@ -85,50 +90,55 @@ def shapes_of(parts: Mapping[str, Tensor]) -> tuple[object, ...]:
 
 
 def memory_suffices() -> bool:
-    """Whether a capture, which keeps the memory of all its passes, leaves enough for what is not captured.
+    """Whether enough memory is free for a capture, which keeps all the memory that its work allocates.
 
-    What takes more has kernels that are worth their start.
+    Work with larger tensors gains little from graphs, since its kernels take longer than their launch.
     """
     return SPARE * torch.cuda.max_memory_allocated() < torch.cuda.mem_get_info()[0]
 
 
 def captured(search: Search, visual: Visual) -> Search:
-    """The search as a CUDA graph, for images of these shapes."""
-    own = {name: torch.empty_like(part) for name, part in visual.parts().items()}
+    """Capture the search as a CUDA graph for images of these shapes; return a function that replays it."""
+    inputs = {name: torch.empty_like(part) for name, part in visual.parts().items()}
     graph = torch.cuda.CUDAGraph()
-    torch.clear_autocast_cache()  # weights in half precision are made within the graph, from what they are by then
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # other threads read images meanwhile
-        found = search(Visual(**own))
+    torch.clear_autocast_cache()  # so that half-precision weights are computed within the graph, at every replay
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # other threads may read images
+        outputs = search(Visual(**inputs))
     torch.clear_autocast_cache()
 
     def replay(visual: Visual) -> tuple[Hypotheses, ...]:
         for name, part in visual.parts().items():
-            own[name].copy_(part)
+            inputs[name].copy_(part)
         graph.replay()
-        return tuple(Hypotheses(*(getattr(each, part.name).clone() for part in fields(Hypotheses))) for each in found)
+        return tuple(
+            Hypotheses(*(getattr(hypotheses, part.name).clone() for part in fields(Hypotheses)))
+            for hypotheses in outputs
+        )
 
     return replay
 
 
-def tried(work: Callable[[], T]) -> tuple[T, str]:
-    """What work gives, and why a graph would not give it again; "" where nothing is in the way."""
-    found, before = list[T](), numbers_of_the_processor()
-    if waits := waits_for(lambda: found.append(work())):
-        return found[0], f"it waits for the device at {waits[0]}"
-    return found[0], "" if numbers_of_the_processor() == before else "it draws random numbers on the processor"
+def run_checking_capture(work: Callable[[], T]) -> tuple[T, str]:
+    """Run once; return the result and, if the work cannot be captured as a graph, the reason, else ""."""
+    results, generators_before = list[T](), cpu_generator_states()
+    if waits := synchronisation_points(lambda: results.append(work())):
+        return results[0], f"it waits for the device at {waits[0]}"
+    return results[0], "" if cpu_generator_states() == generators_before else "it draws random numbers on the processor"
 
 
-def waits_for(work: Callable[[], object]) -> list[str]:
-    """Where work waits for the GPU, as files with lines."""
-    places, mine = list[str](), threading.get_ident()
+def synchronisation_points(work: Callable[[], object]) -> list[str]:
+    """Run work, and return the files and lines at which it waits for the GPU."""
+    places, this_thread = list[str](), threading.get_ident()
 
-    def told(message: Warning | str, _: type[Warning], file: str, line: int, *__: object) -> None:
-        if "called a synchronizing" in str(message) and threading.get_ident() == mine:  # others write checkpoints
+    def record(message: Warning | str, _: type[Warning], file: str, line: int, *__: object) -> None:
+        if (
+            "called a synchronizing" in str(message) and threading.get_ident() == this_thread
+        ):  # others write checkpoints
             places.append(f"{file}:{line}")
 
     with warnings.catch_warnings():
         warnings.simplefilter("always")
-        warnings.showwarning = told  # type: ignore[assignment]
+        warnings.showwarning = record  # type: ignore[assignment]
         torch.cuda.set_sync_debug_mode("warn")
         try:
             work()
@@ -137,16 +147,16 @@ def waits_for(work: Callable[[], object]) -> list[str]:
     return places
 
 
-def numbers_of_the_processor() -> object:
-    """Where the processor's generators of random numbers stand."""
+def cpu_generator_states() -> object:
+    """The states of the random number generators on the CPU."""
     return random.getstate(), str(np.random.get_state(legacy=False)), torch.get_rng_state().numpy().tobytes()
 
 
-def attempted(capture: Callable[[], T]) -> tuple[T | None, str]:
-    """What is captured; None where that is not possible, and why. All goes on without."""
+def try_capture(capture: Callable[[], T]) -> tuple[T | None, str]:
+    """The captured graph; None if capture fails, with the reason, which leaves everything usable."""
     stream = torch.cuda.current_stream()
     try:
         return capture(), ""
     except RuntimeError as error:  # out of memory too
-        torch.cuda.set_stream(stream)  # which a capture that fails does not put back
+        torch.cuda.set_stream(stream)  # a failed capture does not restore it
         return None, str(error.__context__ or error).partition("\n")[0] or type(error).__name__

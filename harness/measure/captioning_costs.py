@@ -1,7 +1,6 @@
 """Costs of captioning with a model: multiply-accumulates, time and energy, as stored with its results.
 
-A model may have trained for days before its costs are measured: what cannot be measured is NULL with its reason, and
-nothing here raises.
+A cost that cannot be measured is None with a reason. Nothing here raises, since a model may have trained for days.
 """
 
 import math
@@ -17,7 +16,7 @@ from harness.measure.energy import COSTS as ENERGY
 from harness.measure.energy import measure_energy, not_measured
 from harness.measure.environment import describe_state
 from harness.measure.flops import COSTS as GMAC
-from harness.measure.flops import FlopCounts, GenerationCounts, KeptCounts, count_caption, count_flops
+from harness.measure.flops import CountCache, FlopCounts, GenerationCounts, count_caption, count_flops
 from harness.measure.latency import COSTS as LATENCY
 from harness.measure.latency import time_work
 from harness.measure.model_modes import eval_mode
@@ -29,7 +28,7 @@ from zoo.captioner import Captioner, Memory, Visual
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How long to measure: timed runs of each batch, and seconds of each energy window (0: no energy)."""
+    """How long to measure: timed runs of each batch, and seconds of each energy window (0 for no energy)."""
 
     repeats: int = 30
     energy_seconds: float = 5.0
@@ -37,7 +36,7 @@ class Effort:
 
 @dataclass(slots=True)
 class Counted:
-    """Costs by name, and the counts they are based on, if any."""
+    """Costs by name, and the counts from which they follow, if any."""
 
     costs: dict[str, Quantity] = field(default_factory=dict)
     counts: FlopCounts | None = None
@@ -50,41 +49,41 @@ class Counted:
 
 @dataclass(slots=True)
 class Timed:
-    """Costs by name, and the state of the machine meanwhile: load, clocks, threads, noise."""
+    """Costs by name, and the state of the machine during measurement: load, clocks, threads, noise."""
 
     costs: dict[str, Quantity] = field(default_factory=dict)
     state: dict[str, Any] = field(default_factory=dict)
 
 
 def untimed(reason: str) -> Timed:
-    """Time and energy as NULL."""
+    """Time and energy as None."""
     return Timed(not_measured(LATENCY | ENERGY, reason))
 
 
 def count_captioning(
-    model: Captioner, visual: Visual, *, beam_size: int, max_len: int, kept: KeptCounts | None = None
+    model: Captioner, visual: Visual, *, beam_size: int, max_len: int, cache: CountCache | None = None
 ) -> Counted:
-    """Count captioning of one image by beam search, and by greedy decoding; the model is left as it was."""
-    counting = count_flops if kept is None else kept.flops
+    """Count captioning of one image by beam search and by greedy decoding; the model's state is restored."""
+    counting = count_flops if cache is None else cache.flops
     return counted(model, lambda: counting(model, visual, caption_length=max_len, beam_size=beam_size))
 
 
 def counted(network: nn.Module, count: Callable[[], FlopCounts | GenerationCounts]) -> Counted:
-    """The parameters of a network, and what `count` counts for one image."""
-    found = Counted()
+    """The number of parameters of a network, and the result of `count` for one image."""
+    result = Counted()
 
     def costs() -> dict[str, Quantity]:
         counts = count()
-        found.counts = counts if isinstance(counts, FlopCounts) else None
+        result.counts = counts if isinstance(counts, FlopCounts) else None
         return counts.quantities()
 
     parameters = Quantity(float(sum(parameter.numel() for parameter in network.parameters())))
-    found.costs = {"parameters": parameters} | _or_missing(costs, dict.fromkeys(GMAC, "GMAC"))
-    return found
+    result.costs = {"parameters": parameters} | _or_missing(costs, dict.fromkeys(GMAC, "GMAC"))
+    return result
 
 
 def count_mean_caption(
-    model: Captioner, visual: Visual, *, beam_size: int, length: float, kept: KeptCounts | None = None
+    model: Captioner, visual: Visual, *, beam_size: int, length: float, cache: CountCache | None = None
 ) -> dict[str, Quantity]:
     """Count captioning of one image by beam search for the mean length of a caption in tokens, the end token included.
 
@@ -92,9 +91,9 @@ def count_mean_caption(
     """
 
     def count() -> dict[str, Quantity]:
-        counting = count_caption if kept is None else kept.caption
+        counting = count_caption if cache is None else cache.caption
         below, above = math.floor(length), math.ceil(length)
-        macs = {at: counting(model, visual, at, beam_size).macs for at in {below, above}}
+        macs = {tokens: counting(model, visual, tokens, beam_size).macs for tokens in {below, above}}
         mean = macs[below] + (length - below) * (macs[above] - macs[below])
         return {"gmac_beam_mean_length": Quantity(mean / 1e9, unit="GMAC")}
 
@@ -114,19 +113,21 @@ def time_captioning(
     """Measure time and energy of captioning batches by beam search on the model's device, from features to tokens.
 
     Args:
-        model: left as it was found, training flags included.
+        model: its training flags are restored.
         visuals: the batches, of one size; batches of 1 give the latency of a single image.
         search: `beam_search` with its settings.
     """
     device = next(model.parameters()).device
-    seen = [visual.to(device) for visual in visuals]
-    turns = cycle(seen)
+    batches = [visual.to(device) for visual in visuals]
+    next_batch = cycle(batches)
 
     def caption() -> None:
-        search(model, model.encode(next(turns)))
+        search(model, model.encode(next(next_batch)))
 
     with eval_mode(model), autocast(device, precision):
-        return time_generation(caption, len(seen), device, effort=effort, threads=threads, batch=seen[0].batch_size)
+        return time_generation(
+            caption, len(batches), device, effort=effort, threads=threads, batch=batches[0].batch_size
+        )
 
 
 def time_generation(
@@ -139,25 +140,25 @@ def time_generation(
     batch: int = 1,
 ) -> Timed:
     """Measure time and energy of captioning `count` batches, one by one."""
-    found = Timed()
+    result = Timed()
 
     def clock() -> dict[str, Quantity]:
-        costs, how = time_work(work, count, device, batch=batch, repeats=effort.repeats, threads=threads)
-        found.state = describe_state(device) | how
+        costs, conditions = time_work(work, count, device, batch=batch, repeats=effort.repeats, threads=threads)
+        result.state = describe_state(device) | conditions
         return costs
 
     def weigh() -> dict[str, Quantity]:
         with torch.inference_mode():
             return measure_energy(work, batch, device, window_s=effort.energy_seconds)
 
-    found.costs = _or_missing(clock, LATENCY) | _or_missing(weigh, ENERGY)
-    return found
+    result.costs = _or_missing(clock, LATENCY) | _or_missing(weigh, ENERGY)
+    return result
 
 
 def _or_missing(measure: Callable[[], dict[str, Quantity]], units: Mapping[str, str]) -> dict[str, Quantity]:
-    """What `measure` gives; NULL for all of it if the model's code raises, with the error as the reason."""
+    """The result of `measure`; None for all costs if the model's code raises, with the error as the reason."""
     try:
         with contain_exits():
             return measure()
-    except Exception as error:  # a model's code may raise anything: it becomes the reason
+    except Exception as error:  # a plug-in's model may raise anything
         return not_measured(units, f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")

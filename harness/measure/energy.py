@@ -1,4 +1,4 @@
-"""NVIDIA's management library (NVML), and energy by its counter, with and without a device's idle power."""
+"""State and energy of a GPU, by NVIDIA's management library (NVML)."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -12,7 +12,7 @@ from results.records import Quantity
 
 
 class NvmlError(Exception):
-    """NVML gives no information about this device; the message is the reason."""
+    """NVML does not report a value for this device; the message is the reason."""
 
 
 class NvmlDevice:
@@ -28,18 +28,18 @@ class NvmlDevice:
     def state(self) -> dict[str, Any]:
         """Clocks in MHz, temperature in degrees Celsius, power limit in W and other processes; None where unknown."""
         library = self._library
-        asked = {
+        queries = {
             "clock_mhz": ("nvmlDeviceGetClockInfo", library.NVML_CLOCK_SM),
             "memory_clock_mhz": ("nvmlDeviceGetClockInfo", library.NVML_CLOCK_MEM),
             "greatest_clock_mhz": ("nvmlDeviceGetMaxClockInfo", library.NVML_CLOCK_SM),
             "temperature_c": ("nvmlDeviceGetTemperature", library.NVML_TEMPERATURE_GPU),
         }
-        found = {name: self._known(function, argument) for name, (function, argument) in asked.items()}
+        values = {name: self._known(function, argument) for name, (function, argument) in queries.items()}
         limit = self._known("nvmlDeviceGetEnforcedPowerLimit")
         running = self._known("nvmlDeviceGetComputeRunningProcesses")
         # Only their number is compared: in a container, process ids differ.
-        others = None if running is None else max(len(running) - int(self._used_here), 0)
-        return found | {"power_limit_w": None if limit is None else limit / 1000, "other_processes": others}
+        other_processes = None if running is None else max(len(running) - int(self._used_here), 0)
+        return values | {"power_limit_w": None if limit is None else limit / 1000, "other_processes": other_processes}
 
     def _known(self, function: str, *arguments: Any) -> Any:
         try:
@@ -112,5 +112,5 @@ def measure_energy(
 
 
 def not_measured(units: Mapping[str, str], reason: str) -> dict[str, Quantity]:
-    """NULL for every one of these costs."""
+    """None for all of these costs, with one reason."""
     return {name: Quantity(None, reason, unit) for name, unit in units.items()}

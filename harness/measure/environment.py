@@ -1,4 +1,4 @@
-"""The environment of a measurement: versions, machine, device; nothing that names a person, a host or a folder."""
+"""The environment of a measurement: versions, machine and device, without names of people, hosts or folders."""
 
 import importlib.metadata
 import locale
@@ -57,9 +57,9 @@ def _git(root: Path, *arguments: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
 
 
-@cache  # of some 25 packages in every run, whose metadata take longer to read than a tiny model to score
+@cache  # reading the metadata of 25 packages takes longer than scoring a tiny model
 def package_version(package: str) -> str | None:
-    """The version that is installed; None if it is not."""
+    """The installed version of a package; None if it is not installed."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -94,10 +94,10 @@ def _device(device: torch.device) -> dict[str, Any]:
 
 
 def describe_state(device: torch.device) -> dict[str, Any]:
-    """The current state of the machine: load of the processors, and clocks, temperature and users of a device."""
+    """The current state of the machine: CPU load, and clocks, temperature and other processes of a GPU."""
     state: dict[str, Any] = {"load_average": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None}
     try:
-        with nvml_device(device) as found:
-            return state | found.state()
+        with nvml_device(device) as nvml:
+            return state | nvml.state()
     except NvmlError:
         return state

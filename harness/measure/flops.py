@@ -1,14 +1,13 @@
-"""Multiply-accumulates of captioners by part, of backbones, and their names as stored costs.
+"""Count multiply-accumulates of captioners, by part, and of backbones.
 
-One multiply-accumulate (MAC) is one of fvcore's "flops"; as in fvcore, normalisation layers add five per element,
-and element-wise work is not counted but listed by operator, with an estimate of its share. The count depends only on
-the architecture, the visual input's shape, the caption's length and the beam width: one image, evaluation mode (except
-`training`), no early end of a caption.
+One multiply-accumulate (MAC) is one of fvcore's "flops"; as in fvcore, normalisation layers add five per element, and
+element-wise work is not counted but listed by operator, with an estimate of its share. The count depends only on the
+architecture, the visual input's shape, the caption's length and the beam width: one image, evaluation mode (except
+`training`), and captions of full length.
 
-fvcore counts on a trace; handlers are of the operators that it does not count, or counts only for some shapes. One
-takes the graph values of an operator's inputs and outputs, as fvcore's own do. One rule serves every matrix product:
-each element of the output costs one multiply-accumulate an element of the contracted dimension. Attention is counted
-densely, causal or masked parts included, as its unfused form is.
+fvcore counts operators in a trace. The handlers here are for operators that it does not count, or only for some shapes;
+like fvcore's own, they get the graph values of inputs and outputs. Every element of a matrix product costs one MAC per
+element of the contracted dimension. Attention is counted densely, including causal or masked parts.
 """
 
 import math
@@ -94,7 +93,7 @@ def recurrent_cell(inputs: Sequence[Any], outputs: Sequence[Any]) -> int:  # noq
 
 
 def einsum(inputs: Sequence[Any], outputs: Sequence[Any]) -> int:  # noqa: ARG001 (fvcore's signature)
-    """Einstein summation: the products that torch makes of it, by its own counter."""
+    """Einstein summation: the products into which torch decomposes it, by torch's own counter."""
     operands = [torch.empty(shape, device="meta") for shape in _list_shapes(inputs[1])]
     with FlopCounterMode(display=False) as counter:
         torch.einsum(inputs[0].toIValue(), *operands)
@@ -102,15 +101,15 @@ def einsum(inputs: Sequence[Any], outputs: Sequence[Any]) -> int:  # noqa: ARG00
 
 
 def convolution(inputs: Sequence[Any], outputs: Sequence[Any]) -> int:
-    """A convolution whose padding has a name ("valid", "same"): each output meets one filter."""
+    """A convolution with named padding ("valid", "same"): the number of outputs times the size of a filter."""
     return math.prod(_shape(outputs[0])) * math.prod(_shape(inputs[1])[1:])
 
 
 def roi_align(inputs: Sequence[Any], outputs: Sequence[Any]) -> int:
-    """RoIAlign of maps (B, C, H, W): four multiply-accumulates a sample, by bilinear interpolation.
+    """RoIAlign of maps (B, C, H, W): four multiply-accumulates per sample, for bilinear interpolation.
 
-    If the number of samples per bin depends on the box (a ratio of -1), that of a box as large as the map is counted:
-    one per cell, the maximum.
+    If the number of samples per bin depends on the box (a ratio of -1), the maximum is counted, that of a box as large
+    as the map: one per cell.
     """
     *_, height, width = _shape(inputs[0])
     bins_high, bins_wide = _shape(outputs[0])[-2:]
@@ -139,7 +138,7 @@ _FILLED = ("eye", "fill_", "index_fill", "masked_fill_", "new_ones", "ones_like"
 _COMPARED = ("all", "any", "le", "lt", "ne", "where")
 _COMBINED = ("__or__", "bitwise_and", "bitwise_or", "logical_and", "logical_not", "logical_or")
 MOVES = tuple(f"aten::{name}" for names in (_MOVED, _SHAPED, _CUT, _FILLED, _COMPARED, _COMBINED) for name in names)
-"""Operators that only move, make or compare integers and masks: like those that fvcore ignores, without products."""
+"""Operators that only move data, or create and compare integers and masks; like those that fvcore ignores."""
 
 PASSES: dict[str, int] = {
     **dict.fromkeys(("abs", "neg", "ceil", "cos", "sin", "exp", "log", "pow", "sqrt", "rsqrt", "square"), 1),
@@ -154,9 +153,9 @@ PASSES: dict[str, int] = {
     "log_softmax": 5,
     "upsample_bicubic2d": 16,
 }
-"""Element-wise operators and reductions, which multiply-accumulates leave out: how often each passes over its elements.
+"""Element-wise operators and reductions, which are not counted as MACs, and their number of passes over elements.
 
-Their work is estimated as one operation an element and pass, of the larger of input and output: an addition, an
+Their work is estimated as one operation per element and pass, of the larger of input and output. An addition, an
 exponential and a comparison count the same.
 """
 
@@ -168,9 +167,9 @@ class PartCount:
     """One part of a model's work.
 
     Attributes:
-        by_operator: the same by operator, most first.
-        uncounted: operators that are not counted, by occurrences.
-        element_wise: estimated operations of these (`PASSES`), where known.
+        by_operator: multiply-accumulates by operator, most first.
+        uncounted: occurrences of operators that are not counted.
+        element_wise: estimated operations of those among them that are in `PASSES`.
     """
 
     macs: int
@@ -186,7 +185,7 @@ class PartCount:
 
 
 def trace(inside: nn.Module, call: Callable[[Any], object], argument: Visual | Memory | DecodingState) -> PartCount:
-    """Count `call(argument)`; all tensors of its result are outputs of the trace, so that nothing is pruned."""
+    """Count `call(argument)`, where the module `inside` has the parameters."""
     with warnings.catch_warnings():
         # fvcore scripts an unrelated loss on import, which recent torch warns is deprecated.
         warnings.simplefilter("ignore", FutureWarning)
@@ -211,7 +210,7 @@ def trace(inside: nn.Module, call: Callable[[Any], object], argument: Visual | M
 
 @contextmanager
 def unfused() -> Iterator[None]:
-    """Without the fused transformer paths, which would hide a layer's operators from a trace."""
+    """Disable torch's fused transformer paths, which would hide a layer's operators from a trace."""
     fast_path = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
@@ -221,7 +220,10 @@ def unfused() -> Iterator[None]:
 
 
 class _Traced(nn.Module):
-    """The module that fvcore traces: holds the model for its parameters, and takes tensors only."""
+    """The module that fvcore traces, with the model as a submodule, and tensors as its only inputs and outputs.
+
+    All tensors of the result are outputs of the trace, so that nothing is pruned.
+    """
 
     def __init__(self, inside: nn.Module, call: Callable[[Any], object], argument: Visual | Memory | DecodingState):
         super().__init__()
@@ -262,7 +264,7 @@ def _rebuild(template: Visual | Memory | DecodingState, tensors: tuple[Tensor, .
 
 
 def _element_wise_handler(name: str, passes: int) -> Callable[[Sequence[Any], Sequence[Any]], Counter[str]]:
-    """Counts an operator's occurrences and operations, under names that fvcore's count has beside those of products."""
+    """A handler that counts occurrences and estimated operations of an operator, under names with these prefixes."""
 
     def handler(inputs: Sequence[Any], outputs: Sequence[Any]) -> Counter[str]:
         elements = max(_elements(inputs[0]), _elements(outputs[0]))
@@ -337,11 +339,11 @@ def count_flops(
     position = caption_length if step_position is None else step_position
     _check_length(model, caption_length, "a caption of", "--caption-length")
     _check_length(model, position, "a step at position", "--position")
-    with _counting(model, visual) as seen:
-        parts = _CaptionParts(model, seen)
+    with _counting(model, visual) as moved:
+        parts = _CaptionParts(model, moved)
         step, greedy = parts.step(position), parts.caption(caption_length)
         beam = parts.caption(caption_length, beam_size)
-        teacher_forced = trace(model, lambda fed: model(fed, _tokens(model, caption_length)), seen)
+        teacher_forced = trace(model, lambda fed: model(fed, _tokens(model, caption_length)), moved)
     return FlopCounts(
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         caption_length=caption_length,
@@ -353,28 +355,28 @@ def count_flops(
         greedy=greedy,
         beam=beam,
         teacher_forced=teacher_forced,
-        training=count_training_step(model, seen, _tokens(model, caption_length)),
+        training=count_training_step(model, moved, _tokens(model, caption_length)),
     )
 
 
 def count_encoder(model: Captioner, visual: Visual) -> PartCount:
-    """`encode` of one image."""
-    with _counting(model, visual) as seen:
-        return trace(model, model.encode, seen)
+    """Count `encode` of one image."""
+    with _counting(model, visual) as moved:
+        return trace(model, model.encode, moved)
 
 
 def count_caption(model: Captioner, visual: Visual, length: int, beam_size: int = 1) -> PartCount:
-    """A whole caption of one image, from the encoder on; no beam ends early."""
-    with _counting(model, visual) as seen:
-        return _CaptionParts(model, seen).caption(length, beam_size)
+    """Count a caption of full length for one image, including the encoder."""
+    with _counting(model, visual) as moved:
+        return _CaptionParts(model, moved).caption(length, beam_size)
 
 
 class _CaptionParts:
     """Counts captions of one image as sums of their parts: the encoder, the start, and a step for each position.
 
-    Of long captions only a few steps are traced. From the second position on, a step's count is at most a quadratic
-    polynomial of its position: attention to earlier words is linear, their dynamic expansion by each other quadratic.
-    Three steps determine it, the last one checks it; if a model's steps are no such polynomial, each is traced.
+    For long captions, only a few steps are traced. From the second position on, a step's count is usually a polynomial
+    of at most second degree in its position: attention to earlier words is linear, dynamic expansion quadratic. Three
+    steps determine the polynomial, and the last step checks it; if it does not fit, all steps are traced.
     """
 
     def __init__(self, model: Captioner, visual: Visual) -> None:
@@ -385,7 +387,7 @@ class _CaptionParts:
         self._steps: dict[tuple[int, int], PartCount] = {}
 
     def caption(self, length: int, width: int = 1) -> PartCount:
-        """A beam search without choosing: the first step has one row, the others `width`; no beam ends early."""
+        """A beam search of full length: the first step has one row, the others `width`."""
         later = range(2, length + 1)
         first_three = [self.step(position, width) for position in later[:3]]
         if length > 5:
@@ -395,7 +397,7 @@ class _CaptionParts:
         return _add([self.encoder, self.start, self.step(1), *(self.step(position, width) for position in later)])
 
     def step(self, position: int, width: int = 1) -> PartCount:
-        """The step at a position, from 1, with so many rows."""
+        """The step at a position, counted from 1, with `width` rows."""
         while len(self._states) < position:
             self._states.append(self._model.step(self._token, self._states[-1])[1])
         if (position, width) not in self._steps:
@@ -408,7 +410,7 @@ class _CaptionParts:
 
 
 def _add(parts: Sequence[PartCount], times: Sequence[int] | None = None) -> PartCount:
-    """The sum of all parts, each so many times, most first."""
+    """The sum of all parts, each multiplied by its factor in `times`; operators with most MACs first."""
 
     def total(kind: str) -> dict[str, int]:
         sums: Counter[str] = Counter()
@@ -422,34 +424,37 @@ def _add(parts: Sequence[PartCount], times: Sequence[int] | None = None) -> Part
 
 
 def _extrapolate(steps: Sequence[PartCount], ahead: int) -> PartCount:
-    """The value of the quadratic polynomial through three consecutive steps, `ahead` of the first of them."""
+    """The quadratic polynomial through three consecutive steps, `ahead` positions after the first of them."""
     quadratic = (ahead - 1) * (ahead - 2) // 2, -ahead * (ahead - 2), ahead * (ahead - 1) // 2
     return _add(steps, quadratic)
 
 
 @contextmanager
 def _counting(model: Captioner, visual: Visual) -> Iterator[Visual]:
-    """Evaluation mode without gradients and fused paths, after a warm-up pass that fills the model's caches."""
+    """Evaluation mode without gradients and fused paths, after a pass that fills the model's caches.
+
+    Yields the image on the model's device, in its type.
+    """
     weight = next(model.parameters())
-    seen = visual.to(weight.device, weight.dtype)
+    moved = visual.to(weight.device, weight.dtype)
     with torch.no_grad(), eval_mode(model), unfused():
-        model.encode(seen)
-        yield seen
+        model.encode(moved)
+        yield moved
 
 
 def _tokens(model: Captioner, length: int) -> Tensor:
-    """Token 1 at every position, (1, T): the count does not depend on the tokens."""
+    """Token 1 at every position, (1, T), since counts do not depend on the tokens."""
     return torch.ones(1, length, dtype=torch.long, device=next(model.parameters()).device)
 
 
-def _check_length(model: Captioner, length: int, what: str, option: str) -> None:
+def _check_length(model: Captioner, length: int, subject: str, option: str) -> None:
     longest = model.max_len
     if not 1 <= length <= longest:
-        raise BenchError(f"{what} {length} tokens is outside the model's 1 to {longest}", f"try {option} {longest}")
+        raise BenchError(f"{subject} {length} tokens is outside the model's 1 to {longest}", f"try {option} {longest}")
 
 
 def count_dispatched() -> FlopCounterMode:
-    """Torch's counter as a context, extended by products that it omits; it counts two flops a multiply-accumulate."""
+    """Torch's counter, extended by products that it omits; it counts two flops per multiply-accumulate."""
     return FlopCounterMode(
         display=False, custom_mapping=dict.fromkeys((torch.ops.aten.mv, torch.ops.aten.addmv), _matrix_vector)
     )
@@ -458,14 +463,14 @@ def count_dispatched() -> FlopCounterMode:
 def count_training_step(model: Captioner, visual: Visual, tokens: Tensor) -> PartCount:
     """Count teacher forcing in training mode, and the gradients of all trainable parameters.
 
-    A trace has no backward pass, so torch's own counter counts the dispatched kernels: products of matrices,
-    convolutions and attention, without norms (which fvcore counts with five operations per element). Dropout is on,
-    which rules out some shortcuts of evaluation. Attention is counted as products of matrices on every device, since
-    fused kernels differ between devices and compute some products twice. The loss and the optimiser are element-wise
-    and not counted; neither is the gradient of the input.
+    A trace has no backward pass, so torch's own counter counts the dispatched kernels: matrix products, convolutions
+    and attention, without norms (which fvcore counts with five operations per element). Dropout is on, which rules out
+    some shortcuts of evaluation. Attention is counted as matrix products on every device, since fused kernels differ
+    between devices and compute some products twice. The loss, the optimiser and the gradient of the input are not
+    counted.
 
     Args:
-        model: left as it was found: gradients, training flags, buffers, random generators.
+        model: its gradients, training flags, buffers and random generators are restored.
         tokens: (1, T), the input of the decoder.
     """
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -481,7 +486,7 @@ def count_training_step(model: Captioner, visual: Visual, tokens: Tensor) -> Par
 
 
 def _matrix_vector(*shapes: list[int], **_: object) -> int:
-    """Flops of aten.mv and aten.addmv, which attention scored by one vector needs; the sum is not counted."""
+    """Flops of aten.mv and aten.addmv, which additive attention uses; the sum is not counted."""
     rows, columns = shapes[-2]
     return 2 * rows * columns
 
@@ -490,12 +495,15 @@ Counts = TypeVar("Counts", FlopCounts, PartCount)
 _PACKAGES = ("torch", "fvcore", "timm", "transformers")
 
 
-class KeptCounts:
-    """Counts in files of a folder: other seeds of a model, and later runs of it, need not count again.
+class CountCache:
+    """Counts cached in a folder, for other seeds of a model and later runs.
 
-    Each is named by a digest of all that it depends on: what the caller says that the model is made by, its modules and
-    parameters, the shapes of the image, the length and the width, the device and the packages. What cannot be counted
-    is not kept, and a file that cannot be read is counted and written anew.
+    A file is named by a digest of everything that a count depends on: `made_by` of the caller, the model's modules and
+    parameters, the shapes of the image, the caption's length, the beam width, the device, and versions of packages.
+    Failures are not cached, and unreadable files are replaced.
+
+    Args:
+        made_by: what the model was created from.
     """
 
     def __init__(self, folder: Path, made_by: Mapping[str, Any]) -> None:
@@ -503,13 +511,13 @@ class KeptCounts:
 
     def flops(self, model: Captioner, visual: Visual, *, caption_length: int, beam_size: int) -> FlopCounts:
         """As `count_flops`."""
-        return self._kept(FlopCounts, count_flops, model, visual, caption_length, beam_size)
+        return self._cached(FlopCounts, count_flops, model, visual, caption_length, beam_size)
 
     def caption(self, model: Captioner, visual: Visual, length: int, beam_size: int) -> PartCount:
         """As `count_caption`."""
-        return self._kept(PartCount, count_caption, model, visual, length, beam_size)
+        return self._cached(PartCount, count_caption, model, visual, length, beam_size)
 
-    def _kept(
+    def _cached(
         self,
         kind: type[Counts],
         count: Callable[..., Counts],
@@ -540,22 +548,23 @@ class KeptCounts:
         return counts
 
 
-NO_VISION = "the network names no vision part of its own"
-NOT_TRAINED = "counted where the model is trained here alone"
+NO_VISION = "the network has no separate vision module"
+NOT_TRAINED = "counted only for models that are trained here"
 
 
 @dataclass(frozen=True, slots=True)
 class GenerationCounts:
-    """Multiply-accumulates for one image of a network that generates captions by itself.
+    """Multiply-accumulates for one image of a network with its own `generate`.
 
-    They are counted by torch's own counter while the network works, since `generate` cannot be traced: matrix products,
-    convolutions and attention. fvcore, which counts the zoo's models, adds five for each element that a norm passes.
+    `generate` cannot be traced, so torch's own counter counts matrix products, convolutions and attention. fvcore,
+    which counts the zoo's models, also counts five operations per element of a norm.
 
     Attributes:
-        vision: the vision part, once; None where the network has no module of its own for it.
-        prefill: all else up to the first token: the projection, the prompt, and an encoder of text if there is one.
-        step: one token of one row, the last of a caption of `max_len` unless another position was asked for.
-        beam: the same by beam search, as the network's own search does it.
+        vision: the vision module, once; None if the network has no separate one.
+        prefill: everything else up to the first token: projection, prompt, and a text encoder if there is one.
+        step: one token of one row, by default the last of a caption of `max_len` tokens.
+        greedy: a whole caption with one beam.
+        beam: a whole caption with the network's own beam search.
     """
 
     vision: int | None
@@ -566,11 +575,11 @@ class GenerationCounts:
 
     def quantities(self) -> dict[str, Quantity]:
         """The costs `gmac_encoder`, `gmac_start`, `gmac_step`, `gmac_greedy` and `gmac_beam`; no passes of training."""
-        seen = Quantity(None, NO_VISION, "GMAC") if self.vision is None else _gmac(self.vision)
+        encoder = Quantity(None, NO_VISION, "GMAC") if self.vision is None else _gmac(self.vision)
         parts = {"start": self.prefill, "step": self.step, "greedy": self.greedy, "beam": self.beam}
         counted = {f"gmac_{part}": _gmac(macs) for part, macs in parts.items()}
         untrained = dict.fromkeys(("gmac_teacher_forced", "gmac_training"), Quantity(None, NOT_TRAINED, "GMAC"))
-        return {"gmac_encoder": seen, **counted, **untrained}
+        return {"gmac_encoder": encoder, **counted, **untrained}
 
 
 def _gmac(macs: int) -> Quantity:
@@ -588,33 +597,35 @@ def count_generation(
     """Count captioning of one image.
 
     Args:
-        vision: the module of the network that sees; None where there is none.
-        generate: captions the image with a number of tokens and a beam size, without an early end.
-        step_position: of the one step, from 2, since the first token is that of the prefill.
+        vision: the network's vision module; None if there is none.
+        generate: captions the image with exactly this number of tokens, and a beam size.
+        step_position: position of the counted step, from 2 on, since the prefill computes the first token.
     """
 
     @cache
     def macs(length: int, width: int) -> tuple[int, int]:
         return _count(vision, lambda: generate(length, width))
 
-    first, seen = macs(1, 1)
+    first, vision_macs = macs(1, 1)
     last = max(step_position or max_len, 2)
     step = macs(last, 1)[0] - macs(last - 1, 1)[0]
     greedy, beam = macs(max_len, 1)[0], macs(max_len, beam_size)[0]
-    return GenerationCounts(None if vision is None else seen, first - seen, step, greedy, beam)
+    return GenerationCounts(None if vision is None else vision_macs, first - vision_macs, step, greedy, beam)
 
 
 def _count(vision: nn.Module | None, work: Callable[[], None]) -> tuple[int, int]:
-    """Multiply-accumulates of all the work, and of the vision part in it."""
-    begin: list[int] = []
-    seen: list[int] = []
+    """Multiply-accumulates of the work, and of the vision module within it."""
+    totals_before: list[int] = []
+    vision_flops: list[int] = []
     with FlopCounterMode(display=False) as counter, ExitStack() as hooks:
         if vision is not None:
             now = counter.get_total_flops
-            hooks.callback(vision.register_forward_pre_hook(lambda *_: begin.append(now())).remove)
-            hooks.callback(vision.register_forward_hook(lambda *_: seen.append(now() - begin.pop())).remove)
+            hooks.callback(vision.register_forward_pre_hook(lambda *_: totals_before.append(now())).remove)
+            hooks.callback(
+                vision.register_forward_hook(lambda *_: vision_flops.append(now() - totals_before.pop())).remove
+            )
         work()
-    return counter.get_total_flops() // 2, sum(seen) // 2
+    return counter.get_total_flops() // 2, sum(vision_flops) // 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -653,7 +664,7 @@ def count_backbone(name: str, image_size: int | None = None) -> BackboneCount:
     try:
         with torch.no_grad(), unfused():
             tokens = grid_tokens(model, pixels)
-            count = trace(model, lambda seen: grid_tokens(model, seen.pixels), Visual(pixels=pixels))
+            count = trace(model, lambda visual: grid_tokens(model, visual.pixels), Visual(pixels=pixels))
     except (AssertionError, RuntimeError) as error:
         raise BenchError(
             f"backbone {name} does not accept images of {side} x {side}: {error}", "leave out --image-size"

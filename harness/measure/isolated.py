@@ -34,13 +34,14 @@ _BOS, _EOS = 1, 2
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkJob:
-    """What to measure of one model; weights are random, and every caption has the maximum length.
+    """What to measure of a model with random weights; every caption has the maximum length.
 
     Attributes:
-        batches, widths: images at once, and beams (1 is greedy): all pairs are measured.
-        threads: of the processor; as many of its cores are pinned.
-        checkpoint: of a model that is none of the zoo's, what `answered_by` opens; its weights are its own.
-        answered_by: the module whose `measure` measures it.
+        batches: numbers of images at once.
+        widths: numbers of beams, where 1 is greedy. All pairs of `batches` and `widths` are measured.
+        threads: CPU threads; the process is pinned to as many cores.
+        checkpoint: for a model outside the zoo, the checkpoint that the module `answered_by` opens, with its weights.
+        answered_by: the module whose `measure` is called.
     """
 
     model: str
@@ -62,7 +63,7 @@ class BenchmarkJob:
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkResult:
-    """Costs of one batch size, width and precision, with the machine's state meanwhile."""
+    """Costs of one batch size, width and precision, and the machine's state during measurement."""
 
     model: str
     batch: int
@@ -73,7 +74,7 @@ class BenchmarkResult:
 
 
 def run_isolated(job: BenchmarkJob) -> tuple[list[BenchmarkResult], dict[str, Any]]:
-    """Measure in a new process; gives the results and their environment, or BenchError with its last line."""
+    """Measure in a new process; return results and environment, or raise BenchError with its last line of output."""
     root = str(Path(harness.__file__).resolve().parent.parent)
     paths = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
     environment = os.environ | {"OMP_NUM_THREADS": str(job.threads), "PYTHONPATH": paths}
@@ -86,8 +87,8 @@ def run_isolated(job: BenchmarkJob) -> tuple[list[BenchmarkResult], dict[str, An
         command, input=json.dumps(asdict(job)), capture_output=True, text=True, env=environment, check=False
     )
     if done.returncode:
-        said = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        raise BenchError(f"{job.model} could not be measured: {said}")
+        last_line = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        raise BenchError(f"{job.model} could not be measured: {last_line}")
     if not done.stdout:
         raise BenchError(f"{job.model} could not be measured: its code ended the process with exit code 0")
     return TypeAdapter(tuple[list[BenchmarkResult], dict[str, Any]]).validate_json(done.stdout)
@@ -97,31 +98,37 @@ def measure(job: BenchmarkJob) -> list[BenchmarkResult]:
     """Measure in this process: every pair of a batch size and a width, at every precision."""
     model = create_within_memory(job.model, vocab_size=job.vocab_size, visual_dim=job.visual_dim, **job.arguments)
     model.to(job.device).eval()
-    one = example_for(model, length=job.regions)
+    example = example_for(model, length=job.regions)
 
     def timed(precision: str, batch: int, width: int) -> Timed:
         # Without an end token all captions are `max_len` long, whatever the weights.
         search = partial(beam_search, beam_size=width, max_len=job.max_len, bos=_BOS, eos=_EOS, banned=(_EOS,))
-        return time_captioning(model, [batch_of(one, batch)], search, effort=job.effort, precision=precision)
+        return time_captioning(model, [batch_of(example, batch)], search, effort=job.effort, precision=precision)
 
     return measure_all(job, lambda precision: partial(timed, precision))
 
 
-def measure_all(job: BenchmarkJob, opened: Callable[[str], Callable[[int, int], Timed]]) -> list[BenchmarkResult]:
-    """What is timed by what is opened for each precision, by number of images at once and width of the search."""
+def measure_all(
+    job: BenchmarkJob, open_precision: Callable[[str], Callable[[int, int], Timed]]
+) -> list[BenchmarkResult]:
+    """Measure every pair of batch size and width at every precision.
+
+    Args:
+        open_precision: prepares a precision; returns a function that times a batch size and a width.
+    """
     results = []
     for precision in job.precisions:
-        timed = opened(precision)
+        timed = open_precision(precision)
         for batch, width in product(job.batches, job.widths):
             with PeakMemory(job.device) as memory:
-                found = timed(batch, width)
-            costs = found.costs | memory.quantities("caption")
-            results.append(BenchmarkResult(job.model, batch, width, precision, costs, found.state))
+                timing = timed(batch, width)
+            costs = timing.costs | memory.quantities("caption")
+            results.append(BenchmarkResult(job.model, batch, width, precision, costs, timing.state))
     return results
 
 
 def answer() -> None:
-    """In the new process: read a job, measure it, and write the results."""
+    """Entry point of the new process: read a job, measure it, and write the results."""
     job = TypeAdapter(BenchmarkJob).validate_json(sys.stdin.read())
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)

@@ -28,14 +28,14 @@ Seconds = np.ndarray[Any, np.dtype[np.float64]]
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Seconds of the same work, or of several pieces of work round after round, in the order taken.
+    """Timings of the same work, or of several pieces of work in rounds, in order.
 
     Differences between pieces are not noise: a caption of twelve words takes longer than one of eight. Differences
-    of the same piece between rounds are.
+    between rounds of the same piece are.
 
     Attributes:
-        seconds: at least two; for several pieces, at least two whole rounds.
-        pieces: their number; each is timed once a round.
+        seconds: at least two; for several pieces, at least two complete rounds.
+        pieces: number of pieces, each of which is timed once per round.
     """
 
     seconds: tuple[float, ...]
@@ -54,7 +54,7 @@ class Timing:
 
     @property
     def margin(self) -> float | None:
-        """Bound on the difference to the median of another run over the same pieces, which holds in 9 of 10 tries.
+        """Bound on the difference to the median of another run over the same pieces, which holds in 9 of 10 runs.
 
         From the distribution-free 95 % interval of the median: by order statistics for one piece, by resampling runs
         for several. It is widened for autocorrelated timings, and multiplied by the square root of two since the other
@@ -67,18 +67,20 @@ class Timing:
         return max(math.sqrt(2) * reach, self._drift, _PLACEMENT * self.median)
 
     def noise(self) -> tuple[str, ...]:
-        """Why the timings are unreliable, one sentence each; empty if they are steady."""
+        """Reasons why the timings are unreliable; empty if they are steady."""
         low, high = np.percentile(self._noise, (25, 75))
-        found = (
-            ("the quartiles of the same work lie {:.0f} % of the median apart", high - low, SPREAD),
-            ("the medians of the two halves differ by {:.0f} % of the median", self._drift / self.median, DRIFT),
-        )
-        return tuple(
-            f"{said.format(100 * share)}, more than {100 * most:.0f} %" for said, share, most in found if share > most
-        )
+        spread, drift = float(high - low), self._drift / self.median
+        reasons = []
+        if spread > SPREAD:
+            difference = f"the quartiles of the same work differ by {100 * spread:.0f} % of the median"
+            reasons.append(f"{difference}, more than {100 * SPREAD:.0f} %")
+        if drift > DRIFT:
+            difference = f"the medians of the two halves differ by {100 * drift:.0f} % of the median"
+            reasons.append(f"{difference}, more than {100 * DRIFT:.0f} %")
+        return tuple(reasons)
 
     def _reach_of_one(self) -> float:
-        """Distance of the ends of the median's interval, by order statistics."""
+        """Half-width of the median's interval, by order statistics."""
         count, likeness = len(self.seconds), _likeness(np.array(self.seconds))
         reach = _NORMAL_95 / 2 * math.sqrt(count * (1 + likeness) / (1 - likeness))
         ordered, median = sorted(self.seconds), self.median
@@ -86,7 +88,7 @@ class Timing:
         return max(median - low, ordered[min(math.ceil(count / 2 + reach), count - 1)] - median)
 
     def _reach_of_several(self) -> float:
-        """The same from resampled runs: the time of each piece, times the noise of a random timing."""
+        """Half-width of the median's interval, by resampling: each piece's time, times the noise of a random timing."""
         noise, rounds = self._noise, len(self._rounds)
         drawn = np.random.default_rng(0).choice(noise, (_DRAWN_RUNS, len(noise))) * np.tile(self._levels, rounds)
         reach = float(np.quantile(np.abs(np.median(drawn, axis=1) - self.median), 0.95))
@@ -103,7 +105,7 @@ class Timing:
 
     @property
     def _noise(self) -> Seconds:
-        """Each timing as a multiple of its piece's median, in the order taken.
+        """Each timing as a multiple of its piece's median, in order.
 
         Each timing contributes to its piece's median, so the deviations are scaled up for few rounds.
         """
@@ -119,7 +121,7 @@ class Timing:
 
 
 def _likeness(noise: Seconds) -> float:
-    """Correlation of the ranks of neighbours, in [0, 0.95]; of ranks, which are robust to outliers."""
+    """Rank correlation of consecutive timings, in [0, 0.95]; ranks are robust to outliers."""
     ranks = np.argsort(np.argsort(noise)) - (len(noise) - 1) / 2
     return min(max(float(ranks[:-1] @ ranks[1:] / (ranks @ ranks)), 0.0), 0.95)
 
@@ -132,7 +134,7 @@ _BUSY = (0, 1, 2, 5, 6, 7)
 class OtherLoad:
     """Mean number of cores that other processes used within a block: `with OtherLoad() as load: ...; load.cores`.
 
-    None if the kernel does not report it. Children count as this process once they have ended.
+    None if the kernel does not report it. Child processes count as this process once they have ended.
     """
 
     cores: float | None = None
@@ -145,18 +147,18 @@ class OtherLoad:
         end = self._now()
         if self._begin is None or end is None:
             return
-        elapsed, machine, own = (after - before for before, after in zip(self._begin, end, strict=True))
+        elapsed, machine, this_process = (after - before for before, after in zip(self._begin, end, strict=True))
         # The kernel counts in hundredths of a second, too coarse for a shorter block.
-        self.cores = max(machine - own, 0.0) / elapsed if elapsed >= 0.1 else None
+        self.cores = max(machine - this_process, 0.0) / elapsed if elapsed >= 0.1 else None
 
     def noise(self) -> tuple[str, ...]:
-        """Why timings within the block are unreliable; empty if there was little other load, or it is unknown."""
+        """Reasons why timings within the block are unreliable; empty if other load was small or is unknown."""
         if self.cores is None or self.cores <= BUSY_CORES:
             return ()
         return (f"other processes kept {self.cores:.1f} of {os.cpu_count()} cores busy",)
 
     def _now(self) -> tuple[float, float, float] | None:
-        """Wall-clock seconds, and seconds of processor time of the machine and of this process."""
+        """Wall-clock seconds, and seconds of CPU time of the machine and of this process."""
         try:
             columns = _STAT.read_text(encoding="ascii").split("\n", 1)[0].split()[1:]
             machine = sum(int(columns[column]) for column in _BUSY) / os.sysconf("SC_CLK_TCK")
@@ -191,14 +193,14 @@ def time_work(
 
     Args:
         caption: captions the next batch, of `batch` images.
-        repeats: how often each batch is timed, round after round; twice at least.
-        threads: torch's intra-op threads; None keeps the current number. Reported either way.
+        repeats: number of rounds in which every batch is timed, at least two.
+        threads: torch's intra-op threads; None for the current number.
 
     Returns:
-        The costs of `COSTS`: the median has its quartiles as bounds; `latency_margin` is how far the median of another
-        run may lie, `latency_throughput` images a second at the median, `latency_noisy` 1 where there is noise and 0
-        elsewhere, `latency_repeats` all timed runs, `latency_images` the different images (or batches of copies) among
-        them. And the threads, with the reasons why the times are unreliable, one sentence each.
+        The costs of `COSTS`, and the number of threads with the reasons why the times are unreliable. The median has
+        its quartiles as bounds; `latency_margin` bounds the difference to the median of another run;
+        `latency_throughput` is in images per second at the median; `latency_noisy` is 1 if there are such reasons, else
+        0; `latency_repeats` is the number of all timed runs, `latency_images` that of different batches among them.
     """
     with torch.inference_mode(), on_threads(threads) as used_threads, OtherLoad() as load:
         for _ in range(max(repeats // 10, count // 10, 1)):
@@ -206,11 +208,11 @@ def time_work(
         seconds = tuple(seconds_of(caption, device) for _ in range(repeats * count))
     timing = Timing(seconds, count)
     noise, (low, high) = [*timing.noise(), *load.noise()], timing.quartiles
-    few = f"fewer than {MIN_RUNS} timed runs"
+    too_few = f"fewer than {MIN_RUNS} timed runs"
     values = {
         "latency_median": Quantity(timing.median, low=low, high=high),
         "latency_iqr": Quantity(high - low),
-        "latency_margin": Quantity(timing.margin, few if timing.margin is None else None),
+        "latency_margin": Quantity(timing.margin, too_few if timing.margin is None else None),
         "latency_throughput": Quantity(batch / timing.median, low=batch / high, high=batch / low),
         "latency_batch": Quantity(float(batch)),
         "latency_threads": Quantity(float(used_threads)),

@@ -23,7 +23,7 @@ _ROOT = Path("/")
 
 
 def free_memory(device: torch.device, root: Path = _ROOT) -> int | None:
-    """Bytes that are free on an accelerator, or that Linux and its control groups leave a process; None elsewhere."""
+    """Free bytes on a GPU, or for a process under Linux and its control groups; None on other systems."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return int(free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device))
@@ -31,10 +31,10 @@ def free_memory(device: torch.device, root: Path = _ROOT) -> int | None:
 
 
 class LiveTensors(TorchDispatchMode):
-    """Counts the bytes of the tensors that are made within a block: `peak` is the most that lived at the same time.
+    """Counts the bytes of tensors created within a block; `peak` is the maximum that exists at the same time.
 
-    It is a property of the work, the same on every machine, where a process's resident memory depends on what was
-    freed before. Memory that kernels take for themselves is not in it.
+    It is the same on every machine, unlike a process's resident memory, which depends on earlier allocations. It does
+    not include workspaces of kernels.
     """
 
     def __init__(self) -> None:
@@ -50,53 +50,57 @@ class LiveTensors(TorchDispatchMode):
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Run an operator, and take down what it made."""
-        given = {leaf.untyped_storage().data_ptr() for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)}
-        made = func(*args, **(kwargs or {}))
-        for leaf in tree_leaves(made):
+        """Run an operator, and count the tensors that it creates."""
+        input_storages = {
+            leaf.untyped_storage().data_ptr() for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)
+        }
+        result = func(*args, **(kwargs or {}))
+        for leaf in tree_leaves(result):
             if isinstance(leaf, Tensor):
-                self._add(leaf.untyped_storage(), given)
-        return made
+                self._add(leaf.untyped_storage(), input_storages)
+        return result
 
-    def _add(self, storage: torch.UntypedStorage, given: set[int]) -> None:
-        place = storage.data_ptr()
-        if not place or place in given or place in self._alive:  # empty, or seen as a view of what was there
+    def _add(self, storage: torch.UntypedStorage, input_storages: set[int]) -> None:
+        pointer = storage.data_ptr()
+        if (
+            not pointer or pointer in input_storages or pointer in self._alive
+        ):  # empty, or seen as a view of what was there
             return
-        self._alive[place] = storage.nbytes()
+        self._alive[pointer] = storage.nbytes()
         self._bytes += storage.nbytes()
         self.peak = max(self.peak, self._bytes)
-        weakref.finalize(storage, self._remove, place)
+        weakref.finalize(storage, self._remove, pointer)
 
-    def _remove(self, place: int) -> None:
-        self._bytes -= self._alive.pop(place, 0)
+    def _remove(self, pointer: int) -> None:
+        self._bytes -= self._alive.pop(pointer, 0)
 
 
 TRAINED = 2 * WEIGHT + MOMENTS  # bytes of a parameter while it is trained: itself, its gradient and its moments
 
 
 def counted_parameters(name: str, **arguments: Any) -> int:
-    """The parameters of a model that `create_model` would build; 0 where it cannot be built without making them."""
+    """The number of parameters of a model that `create_model` would build; 0 if it cannot be counted."""
     try:
         with contain_exits():
             return count_parameters(name, **arguments)
-    except Exception:  # building it says why
+    except Exception:  # building the model will report the error
         return 0
 
 
 def require_memory(name: str, parameters: int, device: torch.device, bytes_each: int = WEIGHT) -> None:
-    """BenchError where so many parameters take more than the memory that is free on the device at this moment."""
+    """BenchError where parameters of `bytes_each` bytes need more memory than is free on the device."""
     needed, free = parameters * bytes_each, free_memory(device)
     if free is not None and needed > free:
-        what = "weights" if bytes_each == WEIGHT else "weights, gradients and moments"
+        contents = "weights" if bytes_each == WEIGHT else "weights, gradients and moments"
         raise BenchError(
-            f"{name} would have {parameters:,} parameters, whose {what} take {needed / 1e9:,.1f} GB, "
-            f"and {free / 1e9:,.1f} GB are free on {device}",
-            "make it smaller, as with --set size.d_model=512",
+            f"{name} would have {parameters:,} parameters, whose {contents} take {needed / 1e9:,.1f} GB, "
+            f"but {free / 1e9:,.1f} GB are free on {device}",
+            "make it smaller, for example with --set size.d_model=512",
         )
 
 
 def create_within_memory(name: str, **arguments: Any) -> Captioner:
-    """`zoo.create_model`, on the host; BenchError where the weights do not fit into its memory."""
+    """`zoo.create_model` on the CPU; BenchError where the weights do not fit into its memory."""
     require_memory(name, counted_parameters(name, **arguments), torch.device("cpu"))
     return create_model(name, **arguments)
 
@@ -105,12 +109,15 @@ _PROC = Path("/proc/self")
 
 
 class PeakMemory:
-    """Measure the peak resident memory of this process, and the peaks on a CUDA device, within a block.
+    """Measures peak memory within a block: `with PeakMemory(device) as peak: ...`.
 
-    `with PeakMemory(device) as peak: ...`, then `peak.host`, `peak.device` (tensors) and `peak.reserved` (device
-    memory that torch holds, its cache included) are in MiB, or NULL with the reason. The host's number includes
-    what was resident when the block began (the interpreter, torch, mapped files) and leaves child processes out.
-    Blocks do not nest: the inner one would reset the outer one's peak.
+    Blocks cannot be nested: the inner one would reset the outer one's peak.
+
+    Attributes:
+        host: resident memory of this process in MiB, or None with a reason. It includes what was resident before (the
+            interpreter, torch, mapped files), and no child processes.
+        device: memory of tensors on a CUDA device.
+        reserved: device memory that torch holds, including its cache.
     """
 
     def __init__(self, device: torch.device | str = "cpu") -> None:
@@ -141,7 +148,7 @@ class PeakMemory:
         self.reserved = self._device_peak(torch.cuda.max_memory_reserved)
 
     def quantities(self, phase: str) -> dict[str, Quantity]:
-        """The three as costs of a phase: `train_peak_memory_host`, `train_peak_memory_device` ..."""
+        """The peaks as costs of a phase: `train_peak_memory_host`, `train_peak_memory_device` ..."""
         peaks = {"host": self.host, "device": self.device, "reserved": self.reserved}
         return {f"{phase}_peak_memory_{where}": peak for where, peak in peaks.items()}
 

@@ -1,4 +1,4 @@
-"""Context managers that put a model into a mode and restore its state afterwards."""
+"""Context managers that set a model's mode and restore its state."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ from torch import nn
 
 @contextmanager
 def eval_mode(model: nn.Module) -> Iterator[None]:
-    """Put the model in evaluation mode; afterwards every submodule has its own training flag again."""
+    """Evaluation mode within the context; then the training flag of every submodule is restored."""
     training = {module: module.training for module in model.modules()}
     model.eval()
     try:
@@ -21,9 +21,9 @@ def eval_mode(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def preserve_state(model: nn.Module) -> Iterator[None]:
-    """Restore what passes in training mode change: flags, buffers (running statistics), gradients, generators.
+    """Restore what passes in training mode change: flags, buffers (running statistics), gradients, random generators.
 
-    It begins in evaluation mode.
+    The context begins in evaluation mode.
     """
     buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
     gradients = [(parameter, parameter.grad) for parameter in model.parameters()]

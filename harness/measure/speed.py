@@ -1,4 +1,4 @@
-"""Multiply-accumulate rates of GPUs by their data sheets, and the seconds of a call.
+"""Peak multiply-accumulate rates of GPUs from their data sheets, and timing of a call.
 
 The rates are those of dense matrix products: bf16 on tensor cores, fp32 without them, which is torch's default. Data
 sheets count two operations per multiply-accumulate.
@@ -27,7 +27,7 @@ _TFLOPS: dict[str, dict[str, float]] = {
 
 
 def peak_macs(device: str, precision: str) -> float | None:
-    """Peak multiply-accumulates a second by torch's name of the device; None if it is not listed."""
+    """Peak multiply-accumulates per second, by torch's name of the device; None if it is not listed."""
     for name, rates in _TFLOPS.items():
         if re.search(rf"\b{name}\b", device):
             return rates[precision] * 1e12 / 2
@@ -35,24 +35,24 @@ def peak_macs(device: str, precision: str) -> float | None:
 
 
 def a100_seconds(macs: float, rate: float, peak: float, precision: str) -> tuple[float, float]:
-    """Estimated seconds of one A100 for work that another device did, under two assumptions.
+    """Estimated seconds on one A100 for work measured on another device, under two assumptions.
 
-    Either the A100 reaches the same share of its peak rate as the device (compute-bound work), or it reaches the same
-    rate, as far as its peak allows (work bound by kernel launches and by the processor).
+    The A100 reaches the same share of its peak rate as the device (compute-bound work), or the same rate, limited by
+    its peak (work limited by kernel launches and the CPU).
     """
-    ours = peak_macs(A100, precision)
-    assert ours is not None
-    return macs * peak / (rate * ours), macs / min(rate, ours)
+    a100_peak = peak_macs(A100, precision)
+    assert a100_peak is not None
+    return macs * peak / (rate * a100_peak), macs / min(rate, a100_peak)
 
 
 LEAST_CALLS, PATIENCE = 3, 10
-"""Calls whose median says more than their mean, and how many times the wanted seconds they may take for it."""
+"""Minimum number of calls, as long as they take at most this multiple of the minimum time."""
 
 
 def median_seconds(work: Callable[[], object], device: torch.device, min_s: float) -> float:
     """Median seconds of a call, after a warm-up call.
 
-    Of a probe of a moment, one call that the machine held up would be most of the mean.
+    In a short measurement, one call delayed by the machine would dominate the mean.
     """
     work()
     calls: list[float] = []

@@ -34,13 +34,13 @@ BLEU: Final = Metric(tuple(f"BLEU-{order}" for order in range(1, MAX_ORDER + 1))
 
 def _of_block(block: Block) -> Array:
     counts, images = block.counts, len(block.first) - 1
-    starts = counts.groups
-    with_candidate = counts.slot[starts] == CANDIDATE_SLOT
+    group_starts = counts.groups
+    with_candidate = counts.slot[group_starts] == CANDIDATE_SLOT
     in_references = np.where(counts.slot == CANDIDATE_SLOT, 0, counts.count)
-    clip = np.maximum.reduceat(in_references, starts) if len(starts) else in_references
-    kept = starts[with_candidate]
-    matches = np.minimum(counts.count[kept], clip[with_candidate])
-    cell = counts.image[kept] * MAX_ORDER + counts.orders[counts.gram[kept]]
+    clip = np.maximum.reduceat(in_references, group_starts) if len(group_starts) else in_references
+    candidate_entries = group_starts[with_candidate]
+    matches = np.minimum(counts.count[candidate_entries], clip[with_candidate])
+    cell = counts.image[candidate_entries] * MAX_ORDER + counts.orders[counts.gram[candidate_entries]]
     correct = np.bincount(cell, matches, images * MAX_ORDER).reshape(images, MAX_ORDER)
     length = block.lengths[block.first[:-1]]
     guessed = np.maximum(length[:, None] - np.arange(MAX_ORDER), 0)

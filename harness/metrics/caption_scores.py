@@ -1,4 +1,4 @@
-"""Score captions of any system against references, with what a reader should know about them."""
+"""Score captions of any system against references, with warnings about unusual captions."""
 
 from __future__ import annotations
 
@@ -18,18 +18,21 @@ class MatchedCaptions:
     """Captions and references of the images that are scored.
 
     Attributes:
-        of: number of images that were to be scored, of which a subset may be.
-        matched_by: which field of the predictions names the images, by what of the references.
-        limit: how many of the first images were to be scored; None for all.
-        notes: what was left out, and how images were found.
-        doubts: why these may not be captions.
+        domains: by image id, where known.
+        name: of the references.
+        n_requested: number of images that were to be scored; captions may exist for a subset of them.
+        by_position: whether captions were matched to images by their order.
+        matched_by: the matched fields of predictions and references, such as "image_id = cocoid".
+        limit: number of first images to which scoring was limited; None for all.
+        notes: captions and images that were left out, and how images were matched.
+        doubts: reasons why these may not be captions.
     """
 
     references: dict[int, tuple[str, ...]]
     captions: dict[int, str]
     domains: dict[int, str]
     name: str
-    of: int
+    n_requested: int
     by_position: bool
     matched_by: str
     limit: int | None
@@ -45,23 +48,25 @@ def match_captions(
     limit: int | None = None,
     tokenizer: TokenizerName = "python",
 ) -> MatchedCaptions:
-    """The images that have both; BenchError where some have not and `allow_subset` is not given.
+    """The captions and references of all images that have both.
 
-    With a limit, of the first images of the references alone, whatever captions of the others there are. The tokenizer
-    tells whether captions share words with their references.
+    Args:
+        allow_subset: whether images may lack a caption; otherwise these raise a BenchError.
+        limit: use only this many first images of the references; captions of others are ignored.
+        tokenizer: used to check whether captions share words with their references.
     """
     if limit is not None:
-        further = list(references.captions)[limit:]
+        beyond_limit = list(references.captions)[limit:]
         references = first_images(references, limit)
-        predictions = predictions.without(further)
-    chosen, captions, left_out = check_predictions(predictions, references, allow_subset=allow_subset)
+        predictions = predictions.without(beyond_limit)
+    matched, captions, left_out = check_predictions(predictions, references, allow_subset=allow_subset)
     positions = [POSITIONS] if predictions.by_position else []
     doubts = odd_captions(captions)
-    doubts += [copied_references(captions, chosen), without_shared_words(captions, chosen, tokenizer)]
+    doubts += [copied_references(captions, matched), without_shared_words(captions, matched, tokenizer)]
     return MatchedCaptions(
-        chosen,
+        matched,
         captions,
-        {image_id: domain for image_id, domain in references.domains.items() if image_id in chosen},
+        {image_id: domain for image_id, domain in references.domains.items() if image_id in matched},
         references.name,
         len(references.captions),
         predictions.by_position,
@@ -73,7 +78,7 @@ def match_captions(
 
 
 def _matched_by(predictions: Predictions, references: References) -> str:
-    """As "image_id = cocoid": what names an image in both files."""
+    """The fields that name an image in both files, such as "image_id = cocoid"."""
     if predictions.id_field is None:
         return "position"
     field = predictions.id_field or "key"
@@ -85,17 +90,19 @@ def _matched_by(predictions: Predictions, references: References) -> str:
 def score_captions(
     matched: MatchedCaptions,
     evaluator: Evaluator,
-    others: Mapping[str, Mapping[int, float]] | None = None,
+    external_scores: Mapping[str, Mapping[int, float]] | None = None,
 ) -> Report:
-    """Every metric with its interval, and the signature; `others` are scores that were computed elsewhere."""
+    """Score captions with all metrics, intervals and a signature; `external_scores` as in `Evaluator.evaluate`."""
     texts = (text for texts in matched.references.values() for text in texts)
     refuse_unspaced(texts, matched.name, evaluator.settings.tokenizer)
-    evaluation = evaluator.evaluate(matched.references, matched.captions, matched.domains, others=others)
+    evaluation = evaluator.evaluate(
+        matched.references, matched.captions, matched.domains, external_scores=external_scores
+    )
     signature = evaluation_signature(
         evaluator.settings,
         matched.references,
         name=matched.name,
-        of=matched.of,
+        n_requested=matched.n_requested,
         domains=evaluation.domains,
         by_position=matched.by_position,
         limit=matched.limit,

@@ -3,9 +3,9 @@
 Rohrbach et al., "Object Hallucination in Image Captioning", EMNLP 2018, section 3.1:
 CHAIR-i = mentions of objects that the image does not show / all mentions of objects,
 CHAIR-s = captions with such a mention / all captions. Lower is better, and 0 is reached by naming nothing.
-The paper maps words to COCO's categories by a list of synonyms, with rules for compounds; the list in `chair.yaml` is
-this project's own, from the categories' names. What images show is from COCO's instances, or from the generator of the
-embedded data set.
+The paper maps words to COCO's categories by a list of synonyms, with rules for compounds. The list in `chair.yaml` is
+not theirs; it was made from the categories' names. Objects in images come from COCO's instances, or from the generator
+of the embedded data set.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from harness.utils.hashing import digest
 from harness.utils.json_io import read_json
 from results.statistics.significance import Array, Metric, Statistics
 
-UNKNOWN = "what the images show is not known: name COCO's objects with --instances instances_val2014.json"
+UNKNOWN = "the objects in the images are not known: give COCO's with --instances instances_val2014.json"
 _FORMAT = 'give COCO\'s instances_val2014.json: "images", "annotations" and "categories"'
 _COCO: Final = Path(__file__).with_name("chair.yaml")
 _ENDS_IN_ES: Final = ("s", "x", "z", "ch", "sh")
 
 
 def _score(totals: Array) -> Array:
-    """Both of (..., 4) sums; CHAIR-i is 0 where nothing is named."""
+    """CHAIR-i and CHAIR-s from sums (..., 4); CHAIR-i is 0 if captions name no objects."""
     shares = np.zeros((*totals.shape[:-1], 2))
     np.divide(totals[..., 0::2], totals[..., 1::2], out=shares, where=totals[..., 1::2] > 0)
     return shares
@@ -45,20 +45,24 @@ CHAIR: Final = Metric(("CHAIR-i", "CHAIR-s"), _score)
 
 
 def chair(captions: Mapping[int, str], references: Mapping[int, Sequence[str]], objects: KnownObjects) -> Statistics:
-    """Statistics (N, 4) of captions: mentions of what is not shown, all mentions, if any is wrong, a one."""
-    shown = objects.shown(references)
+    """Statistics (N, 4): mentions of objects not shown, all mentions, whether any object is not shown, and 1."""
+    shown_objects = objects.shown(references)
     rows = []
-    for image_id, said in zip(captions, objects.words.mentioned(list(captions.values())), strict=True):
-        wrong = sum(category not in shown[image_id] for category in said)
-        rows.append([wrong, len(said), wrong > 0, 1])
+    for image_id, mentions in zip(captions, objects.words.mentioned(list(captions.values())), strict=True):
+        hallucinated = sum(category not in shown_objects[image_id] for category in mentions)
+        rows.append([hallucinated, len(mentions), hallucinated > 0, 1])
     return Statistics(CHAIR, np.array(rows, np.float64).reshape(-1, 4))
 
 
 @dataclass(frozen=True)
 class KnownObjects:
-    """The objects of images by id: the categories of each, possibly none.
+    """The objects that images show.
 
-    `label` is where they are from, as the metric's name says it; `with_references`: what references name counts too.
+    Attributes:
+        words: names of the objects.
+        by_image: categories by image id, possibly none.
+        label: source of the objects, for the metric's name.
+        with_references: whether objects named by references count as shown.
     """
 
     words: ObjectWords
@@ -70,21 +74,23 @@ class KnownObjects:
         """The objects of each image that has `references`; those must be in `by_image`."""
         if not self.with_references:
             return {image_id: self.by_image[image_id] for image_id in references}
-        told = iter(self.words.mentioned([text for texts in references.values() for text in texts]))
+        mentioned = iter(self.words.mentioned([text for texts in references.values() for text in texts]))
         return {
-            image_id: self.by_image[image_id].union(*(next(told) for _ in texts))
+            image_id: self.by_image[image_id].union(*(next(mentioned) for _ in texts))
             for image_id, texts in references.items()
         }
 
-    def lacking(self, images: Iterable[int]) -> str | None:
-        """Why some of the images have no known objects, None where all have."""
-        absent = [str(image_id) for image_id in images if image_id not in self.by_image]
-        what = f"that {self.label.partition('#')[0]} does not list"
-        return f"{named(absent, what)}; --instances may be repeated" if absent else None
+    def missing_reason(self, images: Iterable[int]) -> str | None:
+        """A message that lists the images without known objects; None if there are none."""
+        missing = [str(image_id) for image_id in images if image_id not in self.by_image]
+        if not missing:
+            return None
+        source = self.label.partition("#")[0]
+        return f"{named(missing, f'that {source} does not list')}; --instances may be repeated"
 
 
 def objects_of_scenes(annotations: Path | None) -> KnownObjects | None:
-    """The objects of the embedded data set, exactly as drawn; None and BenchError as `read_scenes`."""
+    """The objects drawn in the embedded data set; None and BenchError as `read_scenes`."""
     if (scenes := read_scenes(annotations)) is None:
         return None
     shown = {image_id: frozenset(item.shape for item in scene.items) for image_id, scene in scenes.items()}
@@ -92,30 +98,30 @@ def objects_of_scenes(annotations: Path | None) -> KnownObjects | None:
 
 
 def objects_of_coco(paths: Sequence[Path]) -> KnownObjects:
-    """The objects of COCO's instances, to which references add theirs; BenchError where a file has other ones."""
+    """The objects in COCO's instance files and in references; BenchError for other files."""
     by_image: dict[int, set[str]] = {}
     for path in paths:
         _add_instances(path, read_json(path), coco_words().categories, by_image)
-    known = {image_id: frozenset(found) for image_id, found in by_image.items()}
-    content = [[image_id, sorted(known[image_id])] for image_id in sorted(known)]
+    objects = {image_id: frozenset(categories) for image_id, categories in by_image.items()}
+    content = [[image_id, sorted(objects[image_id])] for image_id in sorted(objects)]
     label = f"{'+'.join(path.name.partition('.')[0] for path in paths)}#{digest(content, 6)}, references"
-    return KnownObjects(coco_words(), known, label, True)
+    return KnownObjects(coco_words(), objects, label, True)
 
 
 def _add_instances(path: Path, content: Any, names: Collection[str], by_image: dict[int, set[str]]) -> None:
     try:
         categories = {entry["id"]: entry["name"] for entry in content["categories"]}
         images = [entry["id"] for entry in content["images"]]
-        shown = [(entry["image_id"], categories[entry["category_id"]]) for entry in content["annotations"]]
+        instances = [(entry["image_id"], categories[entry["category_id"]]) for entry in content["annotations"]]
     except (KeyError, TypeError) as error:
         raise BenchError(f"--instances {path} has no objects of images", _FORMAT) from error
-    if strange := sorted({str(name) for name in categories.values()} - set(names)):
-        raise BenchError(f"--instances {path} has categories that are not COCO's: {', '.join(strange[:5])}", _FORMAT)
+    if unknown := sorted({str(name) for name in categories.values()} - set(names)):
+        raise BenchError(f"--instances {path} has categories that are not COCO's: {', '.join(unknown[:5])}", _FORMAT)
     if not all(map(is_image_id, images)):
         raise BenchError(f"--instances {path} has images without a whole number as id", _FORMAT)
     for image_id in images:
         by_image.setdefault(image_id, set())
-    for image_id, name in shown:
+    for image_id, name in instances:
         if not is_image_id(image_id) or image_id not in by_image:
             raise BenchError(f"--instances {path} has objects of image {image_id}, which it does not list", _FORMAT)
         by_image[image_id].add(name)
@@ -126,9 +132,11 @@ Phrase = tuple[str, ...]
 
 @dataclass(frozen=True)
 class ObjectWords:
-    """Names of objects: `phrases` are words of a name to its category, None for a compound that names none.
+    """Names of objects.
 
-    `describing` is a word to the categories before which it names nothing itself ("baby" before "cow").
+    Attributes:
+        phrases: the category of each name, as a tuple of words; None for a compound that names no object.
+        describing: for a word, the categories before whose names it is only a description ("baby" before "cow").
     """
 
     phrases: Mapping[Phrase, str | None]
@@ -142,7 +150,13 @@ class ObjectWords:
         describing: Mapping[str, frozenset[str]] | None = None,
         plurals: Mapping[str, str] | None = None,
     ) -> ObjectWords:
-        """From singular names by category and compounds that name none; `plurals` are those that no rule gives."""
+        """Build from singular names.
+
+        Args:
+            names: by category.
+            none: compounds that name no object.
+            plurals: irregular plurals by singular.
+        """
         phrases: dict[Phrase, str | None] = {}
         for category, texts in ((None, none), *names.items()):
             for text in texts:
@@ -153,33 +167,35 @@ class ObjectWords:
 
     @property
     def categories(self) -> frozenset[str]:
-        """All categories that have a name."""
+        """All categories."""
         return frozenset(category for category in self.phrases.values() if category is not None)
 
     def mentioned(self, captions: Sequence[str]) -> list[list[str]]:
-        """The categories that each caption names, in order, once for each time that it does."""
+        """The categories that each caption names, in order of mention, with repetitions."""
         return [self.among(text.replace("-", " ").split()) for text in tokenize_ptb(captions)]
 
     def among(self, words: Sequence[str]) -> list[str]:
-        """The categories that a caption's words name, in order, once for each time that they do."""
-        found: list[str] = []
-        place = 0
-        while place < len(words):
-            if words[place] not in self._first:
-                place += 1
+        """The categories that the words of a caption name, in order of mention, with repetitions."""
+        categories: list[str] = []
+        position = 0
+        while position < len(words):
+            if words[position] not in self._first:
+                position += 1
                 continue
-            category, length = self._at(words, place)
-            behind = self._at(words, place + 1)[0]
-            described = length == 1 and behind is not None and behind in self.describing.get(words[place], ())
+            category, length = self._at(words, position)
+            next_category = self._at(words, position + 1)[0]
+            described = (
+                length == 1 and next_category is not None and next_category in self.describing.get(words[position], ())
+            )
             if category is not None and not described:
-                found.append(category)
-            place += length
-        return found
+                categories.append(category)
+            position += length
+        return categories
 
-    def _at(self, words: Sequence[str], place: int) -> tuple[str | None, int]:
-        """The category of the longest name that begins here, and its number of words; (None, 1) where none does."""
-        for length in range(min(self._longest, len(words) - place), 0, -1):
-            phrase = tuple(words[place : place + length])
+    def _at(self, words: Sequence[str], position: int) -> tuple[str | None, int]:
+        """The category of the longest name that begins at a position, and its number of words; (None, 1) if none."""
+        for length in range(min(self._longest, len(words) - position), 0, -1):
+            phrase = tuple(words[position : position + length])
             if phrase in self.phrases:
                 return self.phrases[phrase], length
         return None, 1

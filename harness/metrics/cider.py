@@ -20,13 +20,13 @@ SCALE: Final = 10.0
 _ENTRY: Final = np.dtype(
     [("gram", "i4"), ("caption", "i4"), ("length", "i4"), ("count", "i4"), ("given", "f8"), ("norm", "f8")]
 )
-"""An n-gram of a caption: its count, what each occurrence contributes in a reference, and the caption's norm."""
+"""An n-gram of a reference: its count, its contribution to scores per shared occurrence, and the caption's norm."""
 
 
 def mean_cider_d(references: Mapping[int, Sequence[str]], candidates: Mapping[int, str]) -> float:
     """Mean CIDEr-D of one tokenised caption per image, as a fraction (times 100 in papers).
 
-    The references, tokenised too, tell the document frequencies; a single image scores 0.
+    Document frequencies are those of the tokenised references, so that a single image scores 0.
     """
     require_same_images(references, candidates)
     if not references:
@@ -40,7 +40,7 @@ def cider_rewards(
     samples: Sequence[Sequence[Sequence[int]]],
     frequencies: DocumentFrequencies,
 ) -> Array:
-    """CIDEr-D (B, n) of n samples for each of B images, by image as token numbers, as in the frequencies."""
+    """CIDEr-D (B, n) of n samples for each of B images; references, samples and frequencies are in token numbers."""
     return cider_d(Corpus.of_numbers(references, samples), frequencies).reshape(len(samples), -1)
 
 
@@ -58,32 +58,32 @@ def _of_block(block: Block, idf: Array) -> Array:
     norm = np.sqrt(np.bincount(cell, weight * weight, len(block.lengths) * MAX_ORDER))
     candidate, reference = _pairs(block)
 
-    both = norm[cell[candidate]] * norm[cell[reference]]
+    norms = norm[cell[candidate]] * norm[cell[reference]]
     product = np.minimum(weight[candidate], weight[reference]) * weight[reference]
-    similarity = np.divide(product, both, out=np.zeros_like(product), where=both > 0)
+    similarity = np.divide(product, norms, out=np.zeros_like(product), where=norms > 0)
     length = np.maximum(block.lengths - 1, 0)
     gap = length[caption[candidate]] - length[caption[reference]]
     similarity *= np.exp(-(gap.astype(np.float64) ** 2) / (2 * SIGMA**2))
     totals = np.bincount(caption[candidate], similarity, len(block.lengths))
-    mine = (block.first[:-1, None] + np.arange(block.candidates)).ravel()
-    scores: Array = totals[mine] * (SCALE / MAX_ORDER) / np.repeat(block.references, block.candidates)
+    candidate_rows = (block.first[:-1, None] + np.arange(block.candidates)).ravel()
+    scores: Array = totals[candidate_rows] * (SCALE / MAX_ORDER) / np.repeat(block.references, block.candidates)
     return scores
 
 
 def _pairs(block: Block) -> tuple[Ints, Ints]:
-    """Entries of the block's counts, candidate's and reference's, of the same image and n-gram."""
+    """Pairs of entries in the block's counts, candidate's and reference's, with the same image and n-gram."""
     counts = block.counts
-    starts = counts.groups
-    sizes = np.diff(starts, append=len(counts.slot))
+    group_starts = counts.groups
+    sizes = np.diff(group_starts, append=len(counts.slot))
     of_candidate = counts.slot < block.candidates
-    group = np.repeat(np.arange(len(starts)), sizes)
-    mine = np.flatnonzero(of_candidate)
-    in_group = np.bincount(group[mine], minlength=len(starts))
-    first_reference = (starts + in_group)[group[mine]]
-    references = (sizes - in_group)[group[mine]]
+    group = np.repeat(np.arange(len(group_starts)), sizes)
+    of_candidates = np.flatnonzero(of_candidate)
+    in_group = np.bincount(group[of_candidates], minlength=len(group_starts))
+    first_reference = (group_starts + in_group)[group[of_candidates]]
+    references = (sizes - in_group)[group[of_candidates]]
     before = np.cumsum(references) - references
     offset = np.arange(references.sum()) - np.repeat(before, references)
-    return np.repeat(mine, references), np.repeat(first_reference, references) + offset
+    return np.repeat(of_candidates, references), np.repeat(first_reference, references) + offset
 
 
 def consensus_scores(references: Mapping[int, Sequence[str]]) -> Array:
@@ -119,7 +119,7 @@ def consensus_scores(references: Mapping[int, Sequence[str]]) -> Array:
 
 
 def _entries(corpus: Corpus, frequencies: DocumentFrequencies) -> Iterator[NDArray[np.void]]:
-    """The n-grams of all references, block by block; those that all images share have weight 0 and are left out."""
+    """The n-grams of all references, block by block, without captions whose n-grams all have weight 0."""
     before = 0
     for block in corpus:
         counts = block.counts

@@ -1,4 +1,4 @@
-"""What metrics are: sufficient statistics per image, whose sum over images gives the corpus score.
+"""Shared parts of metrics. A metric is sufficient statistics per image, from whose sum follows the corpus score.
 
 Scores of splits, domains and single images, bootstrap resamples and permutations are all computed from these
 statistics, without the captions.
@@ -27,10 +27,13 @@ def _mean(totals: Array) -> Array:
 
 
 def require_same_images(references: Iterable[int], candidates: Iterable[int]) -> None:
-    """BenchError where the two hold other image ids; it names the first ten of each and counts all."""
-    wanted, given = set(references), set(candidates)
-    apart = {"with references but no caption": wanted - given, "with a caption but no references": given - wanted}
-    problems = [named([str(image_id) for image_id in sorted(ids)], what) for what, ids in apart.items() if ids]
+    """BenchError where captions and references have different image ids."""
+    reference_ids, candidate_ids = set(references), set(candidates)
+    unmatched = {
+        "with references but no caption": reference_ids - candidate_ids,
+        "with a caption but no references": candidate_ids - reference_ids,
+    }
+    problems = [named(list(map(str, sorted(ids))), description) for description, ids in unmatched.items() if ids]
     if problems:
         raise BenchError(
             f"captions and references are of different images: {'; '.join(problems)}",

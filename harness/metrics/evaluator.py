@@ -1,11 +1,11 @@
-"""Score a system's captions: every metric, per image, over the split and per domain; with intervals and a signature."""
+"""Score captions with all metrics: per image, over a split and per domain, with intervals and a signature."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
@@ -36,30 +36,39 @@ from results.statistics.image_scores import ImageScores
 from results.statistics.significance import RESAMPLES, SEED, SUMS, Array, Statistics, bootstrap, pseudo_values
 
 TIMEOUT_S: Final = 180.0
-_KEPT_ANSWERS: Final = 200_000  # of METEOR: systems often say the same; they take 80 MB
-NOT_ASKED_FOR: Final = {
-    "METEOR": "METEOR was not asked for",
+_MAX_CACHED_PAIRS: Final = 200_000  # METEOR's statistics of so many pairs take 80 MB
+NOT_RUN: Final = {
+    "METEOR": "METEOR was not requested",
     "SPICE": "not run: its models are not installed (bench prefetch spice)",
 }
+"""Why the metrics that need Java are missing, unless another reason is known."""
 
 Tokens = dict[int, list[str]]
-Ask = Callable[[Mapping[int, Sequence[str]], Mapping[int, str]], Array]
-Answered = dict[tuple[str, str], Array]
+"""Tokenised captions by image id."""
+ComputeMeteor = Callable[[Mapping[int, Sequence[str]], Mapping[int, str]], Array]
+"""METEOR's statistics (N, 23) of references and captions, see `MeteorSession.statistics`."""
+PairStatistics = dict[tuple[str, str], Array]
+"""METEOR's statistics (23,) by (caption, reference)."""
 
 
-_OF_ONE_IMAGE: Final = Quantity(None, "of one image: CIDEr-D needs document frequencies of several")
+_ONE_IMAGE: Final = Quantity(None, "of one image: CIDEr-D needs document frequencies of several")
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
     """Scores of one system on one split.
 
-    `scores[domain][metric]` has `OVERALL` and every metric of `results.metrics.METRICS`, and each domain's CIDEr-D with
-    the other document frequencies too (`harness.metrics.contract.OTHER_CIDER_D`); one that could not be computed is
-    NULL with a reason and has no entry in `per_image[metric][image_id]`. `seconds` is the wall-clock time spent.
-    `domains` holds the images of each domain. `statistics` are the input of significance tests: for `OVERALL` a row for
-    each of `ids`, for each domain a row for each of its images; empty without any score. `influences[metric][image_id]`
-    are those of `influences_by_image` on the scores of `OVERALL`; empty for a single image.
+    Attributes:
+        scores: by domain, `OVERALL` included, and metric, all of `results.metrics.METRICS`. Domains also have CIDEr-D
+            with the other document frequencies (`harness.metrics.contract.OTHER_CIDER_D`). A score that could not be
+            computed is None with a reason.
+        per_image: by metric and image id; without metrics that could not be computed.
+        seconds: wall-clock time of scoring.
+        ids: the scored images.
+        statistics: input of significance tests, by domain: for `OVERALL` one row for each of `ids`, for a domain one
+            row for each of its images. Empty if nothing could be computed.
+        domains: the image ids of each domain.
+        influences: by metric and image id, see `influences_by_image`, on the scores of `OVERALL`; empty for one image.
     """
 
     scores: dict[str, dict[str, Quantity]]
@@ -72,27 +81,28 @@ class Evaluation:
 
 
 def with_intervals(evaluation: Evaluation) -> Evaluation:
-    """The evaluation with the 95 % interval of every score, over all images and over each domain's."""
+    """The evaluation with the 95 % interval of every score, over all images and over each domain."""
     scores = {}
-    for group, quantities in evaluation.scores.items():
-        statistics = evaluation.statistics.get(group)
-        found = bootstrap(statistics) if statistics else {}
-        scores[group] = {
-            metric: replace(quantity, low=found[metric][0], high=found[metric][1]) if metric in found else quantity
-            for metric, quantity in quantities.items()
-        }
+    for domain, quantities in evaluation.scores.items():
+        statistics = evaluation.statistics.get(domain)
+        intervals = bootstrap(statistics) if statistics else {}
+        scores[domain] = dict(quantities)
+        for metric, quantity in quantities.items():
+            if metric in intervals:
+                low, high = intervals[metric]
+                scores[domain][metric] = replace(quantity, low=low, high=high)
     return replace(evaluation, scores=scores)
 
 
 class Evaluator:
-    """Scores systems one after another, or several at a time in threads; use it as a context manager.
+    """Scores systems one after another, or several at a time in threads. Use it as a context manager.
 
-    METEOR takes most of the time, and is started on first use, or by `warm_up`. References are tokenised once. Without
-    a working Java METEOR is NULL; with the Java tokenizer every metric is.
+    METEOR takes most of the time; its process starts on first use or in `warm_up`. References are tokenised once.
+    Without a working Java, METEOR is None; with the Java tokenizer, every metric is.
 
     Args:
-        settings: what scores depend on.
-        meteors: how many METEOR processes there are at most; `evaluate` uses one, so that many threads may call it.
+        settings: the choices that scores depend on.
+        meteors: maximum number of METEOR processes. `evaluate` uses one, so as many threads can call it at once.
     """
 
     def __init__(self, *, settings: EvaluationSettings = DEFAULT_SETTINGS, meteors: int = 1) -> None:
@@ -107,20 +117,20 @@ class Evaluator:
             self._idle_meteors.put(session)
         self._lock = Lock()
         self._references: dict[str, Tokens] = {}
-        self._answered: Answered = {}
+        self._meteor_cache: PairStatistics = {}
 
     def warm_up(self, references: Sequence[str], captions: Sequence[str]) -> None:
-        """Start METEOR in the background for these references and for captions of these words, as written.
+        """Start METEOR in the background for these references, and for captions with the words of these captions.
 
-        `evaluate` reports a Java that does not work.
+        If Java does not work, `evaluate` reports it.
         """
-        if "METEOR" in self.settings.wanted:
+        if "METEOR" in self.settings.java_metrics:
             for session in self._meteors:
                 session.prepare(references, captions)
 
     def expect(self, captions: Iterable[str]) -> None:
-        """Name captions, as written, that will be scored, so that METEOR is started once for all of their words."""
-        if "METEOR" in self.settings.wanted and self._meteor_language == ENGLISH:
+        """Announce captions that will be scored later, so that METEOR starts only once for all of their words."""
+        if "METEOR" in self.settings.java_metrics and self._meteor_language == ENGLISH:
             words = words_of(tokenize_ptb([*dict.fromkeys(captions)]))
             for session in self._meteors:
                 session.expect(words)
@@ -131,17 +141,18 @@ class Evaluator:
         candidates: Mapping[int, str],
         domains: Mapping[int, str] | None = None,
         *,
-        others: Mapping[str, Mapping[int, float]] | None = None,
+        external_scores: Mapping[str, Mapping[int, float]] | None = None,
     ) -> Evaluation:
-        """Score one caption per image against its references, all as written (tokenised here).
+        """Score one caption per image against its references, both not yet tokenised.
 
         Args:
-            references: by image id, at least one for each. Their order is that of tokenisation, as of an annotation
-                file; in rare captions the start of the next one decides whether a final full stop is kept.
-            candidates: by image id, the same ids; an empty caption is allowed and scores 0.
-            domains: image ids to domain names; images without one count in the overall scores only. BLEU and METEOR
-                are corpus scores over a domain's images, ROUGE-L and CIDEr-D means of the per-image values.
-            others: scores of each image by metrics that were computed elsewhere; they are means too.
+            references: by image id, at least one for each. They are tokenised in this order, which should be that of
+                the annotation file: in rare captions the start of the next one decides whether a final full stop is
+                kept.
+            candidates: captions by image id, with the same ids. An empty caption scores 0.
+            domains: domain names by image id; images without one count in the overall scores only. BLEU and METEOR
+                are corpus scores over a domain's images, ROUGE-L and CIDEr-D means over images.
+            external_scores: by metric and image id, scores computed elsewhere; their score is the mean over images.
 
         Raises:
             BenchError: missing or extra images, an image without references, or nothing to score.
@@ -149,9 +160,14 @@ class Evaluator:
         require_same_images(references, candidates)
         if not candidates:
             raise BenchError("there is no caption to score")
-        if bare := [str(image_id) for image_id, texts in sorted(references.items()) if not texts]:
-            raise BenchError(named(bare, "with no reference caption"))
-        return self.evaluate_rounds(references, candidates, domains, lambda *tokens: [Round(*tokens)], others=others)
+        without_references = [str(image_id) for image_id, texts in sorted(references.items()) if not texts]
+        if without_references:
+            raise BenchError(named(without_references, "with no reference caption"))
+
+        def one_round(reference_tokens: Tokens, caption_tokens: dict[int, str]) -> list[Round]:
+            return [Round(reference_tokens, caption_tokens)]
+
+        return self.evaluate_rounds(references, candidates, domains, one_round, external_scores=external_scores)
 
     def evaluate_rounds(
         self,
@@ -161,56 +177,53 @@ class Evaluator:
         make_rounds: Callable[[Tokens, dict[int, str]], Sequence[Round]],
         *,
         without: Mapping[str, str] | None = None,
-        others: Mapping[str, Mapping[int, float]] | None = None,
+        external_scores: Mapping[str, Mapping[int, float]] | None = None,
     ) -> Evaluation:
-        """The mean over rounds of scoring, built from tokenised references and candidates; arguments as in `evaluate`.
+        """Score several rounds; the score of an image is the mean over its rounds.
 
-        An image's score is the mean over its rounds. `without` maps METEOR or SPICE to the reason to leave it out.
+        Args:
+            references, candidates, domains, external_scores: as in `evaluate`.
+            make_rounds: makes rounds on the same images from tokenised references and captions.
+            without: METEOR or SPICE, if they are not to be run, and the reason.
         """
         if domains and OVERALL in domains.values():
             raise BenchError(f"a domain may not be called {OVERALL!r}: that names the scores over all images")
         started = time.perf_counter()
         try:
             tokenized_references = self._tokenize_references(references)
-            said = {image_id: [candidates[image_id]] for image_id in references if image_id in candidates}
-            captions = {image_id: texts[0] for image_id, texts in tokenize_by_image(said, self._tokenize).items()}
+            to_tokenize = {image_id: [candidates[image_id]] for image_id in references if image_id in candidates}
+            tokenized = tokenize_by_image(to_tokenize, self._tokenize)
         except JavaError as error:
             missing = dict.fromkeys(metric_names(), Quantity(None, str(error)))
-            named = (OVERALL, *_by_domain(list(references), domains or {}))
+            domain_names = (OVERALL, *_by_domain(list(references), domains or {}))
             seconds = time.perf_counter() - started
-            return Evaluation({group: dict(missing) for group in named}, {}, seconds, tuple(references))
+            return Evaluation({domain: dict(missing) for domain in domain_names}, {}, seconds, tuple(references))
+        captions = {image_id: texts[0] for image_id, texts in tokenized.items()}
         rounds = make_rounds(tokenized_references, captions)
         ids = list(rounds[0].references)
-        groups = {OVERALL: ids, **_by_domain(ids, domains or {})}
-        statistics, reasons = self._statistics(rounds, without or {})
-        for metric, of in (others or {}).items():
-            statistics += (mean_of(metric, np.array([of[image_id] for image_id in ids])),)
+        images_of = _by_domain(ids, domains or {})
+        all_statistics, reasons = self._statistics(rounds, without or {})
+        for metric, by_image in (external_scores or {}).items():
+            all_statistics += (mean_of(metric, np.array([by_image[image_id] for image_id in ids])),)
         rows = {image_id: row for row, image_id in enumerate(ids)}
-        by_group = {OVERALL: statistics}
-        for domain, members in groups.items():
-            if domain != OVERALL:
-                parts = [each.of([rows[image_id] for image_id in members]) for each in statistics]
-                by_group[domain] = self._with_both_frequencies(parts, rounds, members)
-        per_image = {
-            metric: dict(zip(ids, values.tolist(), strict=True))
-            for each in statistics
-            for metric, values in each.per_image().items()
-        }
-        scores = {group: self._scores(parts, reasons) for group, parts in by_group.items()}
-        for group, members in groups.items():
-            scores[group] |= dict.fromkeys(self._without_frequencies(group, len(members), len(ids)), _OF_ONE_IMAGE)
+        statistics = {OVERALL: all_statistics}
+        for domain, images in images_of.items():
+            of_domain = [part.of([rows[image_id] for image_id in images]) for part in all_statistics]
+            statistics[domain] = self._with_both_frequencies(of_domain, rounds, images)
+        scores = {domain: self._scores(parts, reasons) for domain, parts in statistics.items()}
+        for domain, images in {OVERALL: ids, **images_of}.items():
+            for metric in self._undefined_cider(domain, len(images), len(ids)):
+                scores[domain][metric] = _ONE_IMAGE
+        per_image = _scores_by_image(all_statistics, ids)
+        metrics_in_order = dict.fromkeys((*metric_names(), *per_image))
         return Evaluation(
             scores,
-            {
-                metric: per_image[metric]
-                for metric in dict.fromkeys((*metric_names(), *per_image))
-                if metric in per_image
-            },
+            {metric: per_image[metric] for metric in metrics_in_order if metric in per_image},
             time.perf_counter() - started,
             tuple(ids),
-            by_group,
-            {group: members for group, members in groups.items() if group != OVERALL},
-            influences_by_image(statistics, ids),
+            statistics,
+            images_of,
+            influences_by_image(all_statistics, ids),
         )
 
     def __enter__(self) -> Self:
@@ -223,7 +236,10 @@ class Evaluator:
     def _statistics(
         self, rounds: Sequence[Round], without: Mapping[str, str]
     ) -> tuple[tuple[Statistics, ...], dict[str, str]]:
-        """Statistics of every metric that could be computed, and the reason for each that could not."""
+        """Statistics of every metric that could be computed, and by metric the reasons for those that could not.
+
+        The metrics that need Java run in a second thread.
+        """
         with ThreadPoolExecutor(1) as pool:
             pending = pool.submit(self._java_statistics, rounds, without)
             by_round = [round_statistics(round_) for round_ in rounds]
@@ -232,30 +248,42 @@ class Evaluator:
         return (*(mean_of_rounds(of_metric) for of_metric in by_metric), *with_java), reasons
 
     def _with_both_frequencies(
-        self, parts: Sequence[Statistics], rounds: Sequence[Round], members: Sequence[int]
+        self, statistics: Sequence[Statistics], rounds: Sequence[Round], images: Sequence[int]
     ) -> tuple[Statistics, ...]:
-        """A domain's statistics, CIDEr-D with the chosen document frequencies, and last with the others."""
-        shared = next(part for part in parts if part.metric.names == ("CIDEr-D",))
-        alone = mean_of_rounds([_cider(_corpus(each, members)) for each in rounds])
-        chosen, other = (shared, alone) if self.settings.domain_df == "all" else (alone, shared)
-        kept = (chosen if part is shared else part for part in parts)
-        return (*kept, replace(other, metric=replace(other.metric, names=(OTHER_CIDER_D[self.settings.domain_df],))))
+        """A domain's statistics with CIDEr-D for both kinds of document frequencies, of all images and of the domain.
 
-    def _without_frequencies(self, group: str, images: int, of: int) -> list[str]:
-        """The names of CIDEr-D whose document frequencies are those of a single image: it is 0 by definition."""
+        "CIDEr-D" uses the frequencies of the settings' `domain_df`; the other one comes last, with a name of its own.
+        """
+        all_images = next(part for part in statistics if part.metric.names == ("CIDEr-D",))
+        domain_only = mean_of_rounds([_cider(_corpus(round_, images)) for round_ in rounds])
+        if self.settings.domain_df == "all":
+            chosen, other = all_images, domain_only
+        else:
+            chosen, other = domain_only, all_images
+        with_chosen = (chosen if part is all_images else part for part in statistics)
+        other_metric = replace(other.metric, names=(OTHER_CIDER_D[self.settings.domain_df],))
+        return (*with_chosen, replace(other, metric=other_metric))
+
+    def _undefined_cider(self, domain: str, n_images: int, n_all_images: int) -> list[str]:
+        """The names of a domain's CIDEr-D with document frequencies of a single image, which is always 0."""
         other = OTHER_CIDER_D[self.settings.domain_df]
-        if group == OVERALL:
-            return ["CIDEr-D"] if of == 1 else []
-        if of == 1:
+        if domain == OVERALL:
+            return ["CIDEr-D"] if n_all_images == 1 else []
+        if n_all_images == 1:
             return ["CIDEr-D", other]
-        alone = other if self.settings.domain_df == "all" else "CIDEr-D"
-        return [alone] if images == 1 else []
+        of_domain = other if self.settings.domain_df == "all" else "CIDEr-D"
+        return [of_domain] if n_images == 1 else []
 
     def _scores(self, statistics: Sequence[Statistics], reasons: Mapping[str, str]) -> dict[str, Quantity]:
-        values = {name: Quantity(value) for each in statistics for name, value in each.corpus().items()}
-        return {metric: values.get(metric) or Quantity(None, reasons[metric]) for metric in metric_names()} | values
+        """The corpus score of every metric; None with its reason where it could not be computed."""
+        scores: dict[str, Quantity] = {}
+        for part in statistics:
+            for metric, value in part.corpus().items():
+                scores[metric] = Quantity(value)
+        return {metric: scores.get(metric) or Quantity(None, reasons[metric]) for metric in metric_names()} | scores
 
     def _tokenize(self, captions: Sequence[str]) -> list[str]:
+        """The tokens of each caption by the settings' tokenizer, joined by spaces."""
         name = self.settings.tokenizer
         if name == "python":
             return tokenize_ptb(captions)
@@ -264,7 +292,7 @@ class Evaluator:
         return tokenize_words(captions, name)
 
     def _tokenize_references(self, references: Mapping[int, Sequence[str]]) -> Tokens:
-        """Tokenised references, from the cache if the same ones were tokenised before."""
+        """Tokenised references, from a cache if the same ones were tokenised before."""
         content = json.dumps([(image_id, list(texts)) for image_id, texts in references.items()])
         key = hashlib.sha256(content.encode()).hexdigest()
         with self._lock:
@@ -275,30 +303,30 @@ class Evaluator:
     def _java_statistics(
         self, rounds: Sequence[Round], without: Mapping[str, str]
     ) -> tuple[list[Statistics], dict[str, str]]:
-        """Statistics of the metrics that need Java, and reasons for missing ones; restarts METEOR after a failure."""
-        found: list[Statistics] = []
-        reasons = {**NOT_ASKED_FOR, **self.settings.lacking, **without}
-        wanted = self.settings.wanted - without.keys()
+        """Statistics of METEOR and SPICE where they could be computed, and the reasons where they could not."""
+        statistics: list[Statistics] = []
+        reasons = {**NOT_RUN, **self.settings.unavailable, **without}
+        metrics = self.settings.java_metrics - without.keys()
         if not self.settings.meteor:
-            reasons["METEOR"] = NOT_ASKED_FOR["METEOR"]
-        if "METEOR" in wanted:
+            reasons["METEOR"] = NOT_RUN["METEOR"]
+        if "METEOR" in metrics:
             language = self._meteor_language
             session = self._idle_meteors.get()
             try:
-                answers = meteor_answers(rounds, session.statistics, self._answered, language)
-                found.append(mean_of_rounds([meteor(each, language) for each in answers]))
+                by_round = meteor_statistics(rounds, session.statistics, self._meteor_cache, language)
+                statistics.append(mean_of_rounds([meteor(part, language) for part in by_round]))
             except JavaError as error:
                 reasons["METEOR"] = str(error)
             finally:
                 self._idle_meteors.put(session)
-        if "SPICE" in wanted:
+        if "SPICE" in metrics:
             try:
                 java = self._find_java()
-                scores = [run_spice(each.references, each.captions, java=java) for each in rounds]
-                found.append(mean_of_rounds([mean_of("SPICE", each) for each in scores]))
+                scores = [run_spice(round_.references, round_.captions, java=java) for round_ in rounds]
+                statistics.append(mean_of_rounds([mean_of("SPICE", of_round) for of_round in scores]))
             except JavaError as error:
                 reasons["SPICE"] = str(error)
-        return found, reasons
+        return statistics, reasons
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,21 +341,19 @@ class Report:
         return self.evaluation.scores[domain][metric]
 
     def to_json(self, labels: Mapping[int, str] | None = None) -> dict[str, Any]:
-        """The content of scores.json: fractions, null for what was not measured, and the reasons.
+        """The content of scores.json: scores as fractions or null, and the reasons for null.
 
-        `labels` are the ids as the references have them, where these are texts.
+        `labels` are the texts that the references use as ids, by image id.
         """
         labels = labels or {}
-        domains = {
-            domain: {metric: found.value for metric, found in self.evaluation.scores[domain].items()}
-            | {"n": len(members), "intervals": self._intervals(domain)}
-            for domain, members in self.evaluation.domains.items()
-        }
-        missing = {metric: self.quantity(metric) for metric in metric_names()}
+        domains = {}
+        for domain, images in self.evaluation.domains.items():
+            domains[domain] = self._values(domain) | {"n": len(images), "intervals": self._intervals(domain)}
+        quantities = {metric: self.quantity(metric) for metric in metric_names()}
         return {
             "signature": self.signature,
-            "scores": {metric: found.value for metric, found in self.evaluation.scores[OVERALL].items()},
-            "reasons": {metric: found.reason for metric, found in missing.items() if found.value is None},
+            "scores": self._values(OVERALL),
+            "reasons": {metric: quantity.reason for metric, quantity in quantities.items() if quantity.value is None},
             "n": len(self.evaluation.ids),
             "domains": domains,
             "intervals": self._intervals(OVERALL),
@@ -337,17 +363,13 @@ class Report:
         }
 
     def image_scores(self, domain: str = OVERALL) -> ImageScores:
-        """The scores over all images or over a domain's, with the numbers of single images that tests need."""
+        """The scores of a domain with the per-image values that significance tests need."""
         evaluation = self.evaluation
         per_image, influences = evaluation.per_image, evaluation.influences
         if domain != OVERALL:
             ids, statistics = evaluation.domains[domain], evaluation.statistics[domain]
             influences = influences_by_image(statistics, ids)
-            per_image = {
-                metric: dict(zip(ids, values.tolist(), strict=True))
-                for of_metric in statistics
-                for metric, values in of_metric.per_image().items()
-            }
+            per_image = _scores_by_image(statistics, ids)
         scores = evaluation.scores[domain]
         return ImageScores(
             signature=self.signature,
@@ -357,24 +379,37 @@ class Report:
             influences=influences,
         )
 
+    def _values(self, domain: str) -> dict[str, Any]:
+        return {metric: quantity.value for metric, quantity in self.evaluation.scores[domain].items()}
+
     def _intervals(self, domain: str) -> dict[str, list[float | None]]:
         scores = self.evaluation.scores[domain]
-        return {metric: [found.low, found.high] for metric, found in scores.items() if found.low is not None}
+        return {metric: [score.low, score.high] for metric, score in scores.items() if score.low is not None}
 
 
-def _with_labels(numbers: Mapping[str, Mapping[int, float]], labels: Mapping[int, str]) -> dict[str, dict[str, float]]:
-    """Numbers by metric and image, the images as the references name them."""
+def _with_labels(values: Mapping[str, Mapping[int, float]], labels: Mapping[int, str]) -> dict[str, dict[str, float]]:
+    """Values by metric and image, where images are named as in the references."""
     return {
         metric: {labels.get(image_id, str(image_id)): value for image_id, value in by_image.items()}
-        for metric, by_image in numbers.items()
+        for metric, by_image in values.items()
     }
+
+
+def _scores_by_image(statistics: Sequence[Statistics], ids: Sequence[int]) -> dict[str, dict[int, float]]:
+    """The scores of single images, by metric and image id."""
+    scores = {}
+    for part in statistics:
+        for metric, values in part.per_image().items():
+            scores[metric] = dict(zip(ids, values.tolist(), strict=True))
+    return scores
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One tokenised caption per image, and its tokenised references, by image id; scores of several are averaged.
+    """One tokenised caption per image and its tokenised references, by image id.
 
-    A human caption can only be scored against the other references of its image: for comparison, models are so too.
+    There are several rounds where references are held out: a human caption can only be scored against the other
+    references of its image, and for comparison models are scored in the same way.
     """
 
     references: dict[int, list[str]]
@@ -382,7 +417,7 @@ class Round:
 
 
 def round_statistics(round_: Round) -> list[Statistics]:
-    """The statistics of every metric that needs no Java: a new one is called here."""
+    """The statistics of every metric that needs no Java. Add a new metric here."""
     corpus = _corpus(round_)
     return [
         bleu(corpus),
@@ -392,99 +427,113 @@ def round_statistics(round_: Round) -> list[Statistics]:
 
 
 def mean_of_rounds(rounds: Sequence[Statistics]) -> Statistics:
-    """The statistics of several rounds on the same images, concatenated; their score is the mean over rounds."""
+    """Concatenate a metric's statistics of several rounds on the same images; their score is the mean over rounds."""
     if len(rounds) == 1:
         return rounds[0]
     metric = rounds[0].metric
-    values = np.concatenate([each.values for each in rounds], axis=1)
+    values = np.concatenate([part.values for part in rounds], axis=1)
     return Statistics(replace(metric, score=partial(_mean_score, metric.score, len(rounds))), values)
 
 
-def _mean_score(score: Callable[[Array], Array], rounds: int, totals: Array) -> Array:
-    by_round = score(totals.reshape(*totals.shape[:-1], rounds, -1))
+def _mean_score(score: Callable[[Array], Array], n_rounds: int, totals: Array) -> Array:
+    """The mean over rounds of `score`, from the concatenated sums of all rounds."""
+    by_round = score(totals.reshape(*totals.shape[:-1], n_rounds, -1))
     mean: Array = by_round.mean(axis=-2)
     return mean
 
 
 def held_out_rounds(references: Mapping[int, Sequence[str]], captions: Mapping[int, str] | None = None) -> list[Round]:
-    """One round for each reference of the image with most; round k leaves out reference k modulo the image's number.
+    """Rounds in which each reference of an image is held out; images with a single reference are left out.
 
-    Scores `captions`, or without them the references left out. Images with a single reference are in no round.
+    There are as many rounds as the largest number of references; round k holds out reference k modulo the image's
+    number of references. `captions` are scored against the other references, or without them the held-out reference.
     """
     several = {image_id: texts for image_id, texts in references.items() if len(texts) > 1}
     rounds = []
-    for number in range(max(map(len, several.values()), default=0)):
-        others, said = {}, {}
+    for index in range(max(map(len, several.values()), default=0)):
+        other_references, scored = {}, {}
         for image_id, texts in several.items():
-            out = number % len(texts)
-            others[image_id] = [*texts[:out], *texts[out + 1 :]]
-            said[image_id] = texts[out] if captions is None else captions[image_id]
-        rounds.append(Round(others, said))
+            held_out = index % len(texts)
+            other_references[image_id] = [*texts[:held_out], *texts[held_out + 1 :]]
+            scored[image_id] = texts[held_out] if captions is None else captions[image_id]
+        rounds.append(Round(other_references, scored))
     return rounds
 
 
-def meteor_answers(
-    rounds: Sequence[Round], ask: Ask, known: Answered, language: MeteorLanguage = ENGLISH
+def meteor_statistics(
+    rounds: Sequence[Round], compute: ComputeMeteor, cache: PairStatistics, language: MeteorLanguage = ENGLISH
 ) -> list[Array]:
-    """METEOR's (N, 23) statistics of every round; `ask` gets every caption and reference once.
+    """METEOR's statistics (N, 23) of every round, each caption with its best reference, on a tie the first.
 
-    METEOR takes the best reference, on a tie the first. `known` are answers of calls before, and takes this one's.
+    Args:
+        compute: is called once with all pairs of caption and reference that are not in the cache.
+        cache: is updated with all pairs of the rounds.
     """
-    pairs = dict.fromkeys(
-        (caption, text)
-        for each in rounds
-        for image_id, caption in each.captions.items()
-        for text in each.references[image_id]
-    )
-    by_pair = {pair: answer for pair in pairs if (answer := known.get(pair)) is not None}
+    pairs = list(dict.fromkeys(_caption_reference_pairs(rounds)))
+    by_pair = {pair: cache[pair] for pair in pairs if pair in cache}
     new = [pair for pair in pairs if pair not in by_pair]
     if new:
-        asked = ask(
-            {number: [text] for number, (_, text) in enumerate(new)},
-            {number: caption for number, (caption, _) in enumerate(new)},
-        )
-        by_pair.update(zip(new, asked, strict=True))
-    if len(known) > _KEPT_ANSWERS:
-        known.clear()
-    known.update(by_pair)
-    answers = np.stack([by_pair[pair] for pair in pairs])
-    numbers = {pair: number for number, pair in enumerate(pairs)}
-    scores = meteor(answers, language).per_image()["METEOR"]
+        captions = {index: caption for index, (caption, _) in enumerate(new)}
+        references = {index: [reference] for index, (_, reference) in enumerate(new)}
+        by_pair.update(zip(new, compute(references, captions), strict=True))
+    if len(cache) > _MAX_CACHED_PAIRS:
+        cache.clear()
+    cache.update(by_pair)
+    statistics = np.stack([by_pair[pair] for pair in pairs])
+    row_of = {pair: row for row, pair in enumerate(pairs)}
+    scores = meteor(statistics, language).per_image()["METEOR"]
 
-    def best(caption: str, texts: Sequence[str]) -> int:
-        return max((numbers[caption, text] for text in texts), key=scores.__getitem__)
+    def best_row(caption: str, references: Sequence[str]) -> int:
+        return max((row_of[caption, reference] for reference in references), key=scores.__getitem__)
 
-    return [
-        answers[[best(caption, each.references[image_id]) for image_id, caption in each.captions.items()]]
-        for each in rounds
-    ]
+    by_round = []
+    for round_ in rounds:
+        rows = [best_row(caption, round_.references[image_id]) for image_id, caption in round_.captions.items()]
+        by_round.append(statistics[rows])
+    return by_round
+
+
+def _caption_reference_pairs(rounds: Sequence[Round]) -> Iterator[tuple[str, str]]:
+    """Every caption with each reference of its image."""
+    for round_ in rounds:
+        for image_id, caption in round_.captions.items():
+            for reference in round_.references[image_id]:
+                yield caption, reference
 
 
 def influences_by_image(statistics: Sequence[Statistics], ids: Sequence[int]) -> dict[str, dict[int, float]]:
-    """Those on `SUMS`, by metric and id, to test BLEU and METEOR over images as means are; one image has none."""
+    """The influence of each image on corpus scores (`SUMS`), by metric and image id; empty for a single image.
+
+    With these, BLEU and METEOR can be tested like means over images.
+    """
     if len(ids) < 2:
         return {}
-    return {
-        metric: dict(zip(ids, values.tolist(), strict=True))
-        for each in statistics
-        if set(each.metric.names) <= set(SUMS)
-        for metric, values in zip(each.metric.names, pseudo_values(each.values, each.metric.score).T, strict=True)
-    }
+    influences = {}
+    for part in statistics:
+        if set(part.metric.names) <= set(SUMS):
+            by_metric = pseudo_values(part.values, part.metric.score).T
+            for metric, values in zip(part.metric.names, by_metric, strict=True):
+                influences[metric] = dict(zip(ids, values.tolist(), strict=True))
+    return influences
 
 
-def _corpus(round_: Round, members: Sequence[int] | None = None) -> Corpus:
-    """Statistics of all images of a round, or of some."""
+def _corpus(round_: Round, images: Sequence[int] | None = None) -> Corpus:
+    """The n-gram counts of a round, for all of its images or for `images`."""
     references = round_.references
-    return Corpus.of_texts(references if members is None else {i: references[i] for i in members}, round_.captions)
+    if images is not None:
+        references = {image_id: references[image_id] for image_id in images}
+    return Corpus.of_texts(references, round_.captions)
 
 
 def _cider(corpus: Corpus) -> Statistics:
+    """CIDEr-D with the document frequencies of the corpus."""
     return mean_of("CIDEr-D", cider_d(corpus, corpus.frequencies()))
 
 
 def _by_domain(ids: list[int], domains: Mapping[int, str]) -> dict[str, list[int]]:
-    groups: dict[str, list[int]] = {}
+    """The image ids of each domain; domains are sorted by name."""
+    images_of: dict[str, list[int]] = {}
     for image_id in ids:
         if image_id in domains:
-            groups.setdefault(domains[image_id], []).append(image_id)
-    return dict(sorted(groups.items()))
+            images_of.setdefault(domains[image_id], []).append(image_id)
+    return dict(sorted(images_of.items()))

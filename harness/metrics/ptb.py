@@ -152,9 +152,9 @@ def tokenize_ptb(captions: Sequence[str]) -> list[str]:
     """
     lines = [_prepared(caption) for caption in captions]
     tokenized = []
-    for number, line in enumerate(lines):
+    for index, line in enumerate(lines):
         if CONTEXT.search(line):
-            tokenized.append(" ".join(_lex(line, _following(lines, number))))
+            tokenized.append(" ".join(_lex(line, _following(lines, index))))
         else:
             tokenized.append(" ".join(filter(None, map(_of_chunk, line.split()))))
     return tokenized
@@ -166,12 +166,12 @@ def _prepared(caption: str) -> str:
     return sanitise_caption(caption).translate(PREPARED)
 
 
-def _following(lines: Sequence[str], number: int) -> str:
+def _following(lines: Sequence[str], line_index: int) -> str:
     """The text after a line, as far as the next line that is not empty."""
     following = ""
-    for index in range(number + 1, len(lines)):
-        following += f"\n{lines[index]}"
-        if lines[index].strip():
+    for following_index in range(line_index + 1, len(lines)):
+        following += f"\n{lines[following_index]}"
+        if lines[following_index].strip():
             return f"{following}\n"
     return following
 
@@ -180,42 +180,42 @@ def _lex(line: str, following: str) -> list[str]:
     """The tokens of a line without punctuation."""
     text = line + following
     tokens: list[str] = []
-    at, end = 0, len(line)
-    while at < end:
-        if text[at].isspace():
-            at += 1
+    position, end = 0, len(line)
+    while position < end:
+        if text[position].isspace():
+            position += 1
             continue
-        stop = _token_end(text, at, end)
-        if stop == at:  # a character that the tokenizer has no token for
-            at += 1
+        stop = _token_end(text, position, end)
+        if stop == position:  # a character that the tokenizer has no token for
+            position += 1
             continue
-        tokens += _written(text[at:stop])
-        at = stop
+        tokens += _written(text[position:stop])
+        position = stop
     return tokens
 
 
-def _token_end(text: str, at: int, end: int) -> int:
-    plain = PLAIN_WORD.match(text, at, end)
+def _token_end(text: str, position: int, end: int) -> int:
+    plain = PLAIN_WORD.match(text, position, end)
     if plain:
         return plain.end()
-    stop = max((found.end() for pattern in PATTERNS if (found := pattern.match(text, at, end))), default=at)
-    cut = WORD_BEFORE_NOT.match(text, at, end)
+    stop = max((match.end() for pattern in PATTERNS if (match := pattern.match(text, position, end))), default=position)
+    cut = WORD_BEFORE_NOT.match(text, position, end)
     if cut and stop <= cut.end() + 3:  # the word before n't, unless a longer token swallows both
         return cut.end()
     for pattern in (SINGLE_LETTER, ABBREVIATION, NUMBERED):
-        found = pattern.match(text, at)
-        if found and found.end() > stop and _keeps_stop(pattern, found, text):
-            stop = found.end()
+        match = pattern.match(text, position)
+        if match and match.end() > stop and _keeps_stop(pattern, match, text):
+            stop = match.end()
     return stop
 
 
-def _keeps_stop(pattern: re.Pattern[str], found: re.Match[str], text: str) -> bool:
+def _keeps_stop(pattern: re.Pattern[str], match: re.Match[str], text: str) -> bool:
     """Whether the full stop that `found` ends with belongs to the token."""
     if pattern is SINGLE_LETTER:
-        return not STARTER.match(text, found.end())
+        return not STARTER.match(text, match.end())
     if pattern is NUMBERED:
         return True
-    word = found[1]
+    word = match[1]
     return word.lower() in (ABBREVIATIONS if word[0].islower() else CAPITAL_ABBREVIATIONS)
 
 
@@ -262,7 +262,7 @@ def tokenize_java(captions: Sequence[str], *, java: Path, timeout_s: float) -> l
     text = "\n".join(sanitise_caption(caption) for caption in captions)
     program = ("-cp", str(tokenizer_jar()), "edu.stanford.nlp.process.PTBTokenizer")
     command = java_command(java, *program, *("-preserveLines", "-lowerCase", "-encoding", "UTF-8"), heap_mb=_HEAP_MB)
-    done = run_java("PTB tokenizer", command, timeout_s=timeout_s, given=text.encode())
+    done = run_java("PTB tokenizer", command, timeout_s=timeout_s, stdin=text.encode())
     lines = done.stdout.decode("utf-8", "replace").split("\n")
     if len(lines) != len(captions):
         raise JavaError(f"PTB tokenizer: {len(captions)} captions went in, {len(lines)} lines came out")

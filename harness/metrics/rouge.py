@@ -23,13 +23,13 @@ def rouge_l(references: Mapping[int, Sequence[str]], candidates: Mapping[int, st
 
 
 def _score(candidate: list[str], references: Sequence[str]) -> float:
-    places: dict[str, int] = {}
-    for at, token in enumerate(candidate):
-        places[token] = places.get(token, 0) | 1 << at
+    positions: dict[str, int] = {}
+    for index, token in enumerate(candidate):
+        positions[token] = positions.get(token, 0) | 1 << index
     precision = recall = 0.0
     for text in references:
         reference = text.split(" ")
-        common = _common_subsequence(places, len(candidate), reference)
+        common = _common_subsequence(positions, len(candidate), reference)
         precision = max(precision, common / len(candidate))
         recall = max(recall, common / len(reference))
     if precision == 0 or recall == 0:
@@ -37,10 +37,10 @@ def _score(candidate: list[str], references: Sequence[str]) -> float:
     return (1 + BETA**2) * precision * recall / (recall + BETA**2 * precision)
 
 
-def _common_subsequence(places: Mapping[str, int], length: int, reference: Sequence[str]) -> int:
+def _common_subsequence(positions: Mapping[str, int], length: int, reference: Sequence[str]) -> int:
     """Length of the longest common subsequence, by one bit per candidate token (Hyyrö 2004)."""
-    row = whole = (1 << length) - 1
+    row = all_bits = (1 << length) - 1
     for token in reference:
-        matched = row & places.get(token, 0)
-        row = ((row + matched) | (row - matched)) & whole
+        matched = row & positions.get(token, 0)
+        row = ((row + matched) | (row - matched)) & all_bits
     return length - row.bit_count()

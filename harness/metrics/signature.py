@@ -1,6 +1,6 @@
 """Evaluation signatures, as in sacreBLEU: everything besides the captions that a score depends on.
 
-Post, "A Call for Clarity in Reporting BLEU Scores", WMT 2018. A test holds that no option is left out.
+Post, "A Call for Clarity in Reporting BLEU Scores", WMT 2018. A test checks that no option is left out.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,12 +20,14 @@ DomainFrequencies = Literal["all", "subset"]
 
 @dataclass(frozen=True, slots=True)
 class EvaluationSettings:
-    """Every choice of an evaluation that may change a score; each field appears in the signature.
+    """The choices of an evaluation that may change a score; each field appears in the signature.
 
-    `tokenizer`: PTB's in Python or the Java original, or one for a language without spaces. `domain_df`: document
-    frequencies of a domain's CIDEr-D, over all images, as the nocaps server does, or over the domain's alone, as many
-    papers did. `meteor` and `spice`: whether they were requested, which changes no other score. `language`: METEOR's;
-    None: English, or the tokenizer's.
+    Attributes:
+        tokenizer: PTB's in Python, its Java original, or one for a language without spaces.
+        domain_df: document frequencies of a domain's CIDEr-D: of all images, as on the nocaps server, or of the
+            domain's subset, as in many papers.
+        meteor, spice: whether they were requested; other scores do not depend on them.
+        language: METEOR's; None for English, or the tokenizer's language.
     """
 
     tokenizer: TokenizerName = "python"
@@ -36,24 +38,24 @@ class EvaluationSettings:
 
     @property
     def meteor_language(self) -> MeteorLanguage | None:
-        """METEOR's settings for the captions' language; None where it has none."""
+        """METEOR's settings for the captions' language; None where METEOR does not support it."""
         return METEOR_LANGUAGES.get(language_of(self.tokenizer, self.language) or "")
 
     @property
     def is_english(self) -> bool:
-        """Whether captions are English, or taken to be."""
+        """Whether the captions' language is English, which is the default."""
         return language_of(self.tokenizer, self.language) == "en"
 
     @property
-    def lacking(self) -> dict[str, str]:
-        """Why metrics are not there in the captions' language, by metric."""
+    def unavailable(self) -> dict[str, str]:
+        """Metrics that do not support the captions' language, with the reason."""
         return missing_in_language(self.tokenizer, self.language)
 
     @property
-    def wanted(self) -> set[str]:
-        """METEOR and SPICE, as far as they were requested and are there in the language."""
+    def java_metrics(self) -> set[str]:
+        """METEOR and SPICE, if they were requested and support the language."""
         requested = {"METEOR": self.meteor, "SPICE": self.spice}
-        return {metric for metric, asked in requested.items() if asked and metric not in self.lacking}
+        return {metric for metric, is_requested in requested.items() if is_requested} - self.unavailable.keys()
 
 
 DEFAULT_SETTINGS: Final = EvaluationSettings()
@@ -65,25 +67,32 @@ def evaluation_signature(
     references: Mapping[int, Sequence[str]],
     *,
     name: str,
-    of: int,
+    n_requested: int,
     domains: Mapping[str, Sequence[int]],
     by_position: bool = False,
     limit: int | None = None,
 ) -> str:
-    """The signature of an evaluation, as printed beside a score: `nrefs:5|refs:coco#1f3a09bc|n:5000|...`.
+    """The signature of an evaluation, such as `nrefs:5|refs:coco#1f3a09bc|n:5000|...`.
 
-    Its fields are in the order of display; scores with different ones are not comparable. `of` is the number of images
-    that were to be scored, of which a subset may be; `by_position`: captions named no images; `limit`: only the first
-    images of the reference file were to be scored.
+    Scores with different signatures are not comparable.
+
+    Args:
+        references: of the images that were scored.
+        name: of the references.
+        n_requested: number of images that were to be scored.
+        domains: the images of each domain.
+        by_position: whether captions were matched to images by their order.
+        limit: number of first images of the reference file to which scoring was limited.
     """
     counts = {len(texts) for texts in references.values()}
+    content = [[image_id, list(references[image_id])] for image_id in sorted(references)]
     signed = {
         "nrefs": str(min(counts)) if len(counts) == 1 else f"{min(counts, default=0)}-{max(counts, default=0)}",
-        "refs": f"{name}#{digest([[image_id, list(references[image_id])] for image_id in sorted(references)], 8)}",
+        "refs": f"{name}#{digest(content, 8)}",
         "n": str(len(references)),
     }
-    if of != len(references):
-        signed["of"] = str(of)
+    if n_requested != len(references):
+        signed["of"] = str(n_requested)
     if limit is not None:
         signed["limit"] = str(limit)
     if by_position:
@@ -94,16 +103,17 @@ def evaluation_signature(
         "tok": _tokenizer_field(settings.tokenizer),
         "df": settings.domain_df,
         "meteor": _meteor_field(settings) if settings.meteor else "none",
-        "spice": "1.0" if "SPICE" in settings.wanted else "none",
+        "spice": "1.0" if "SPICE" in settings.java_metrics else "none",
         "v": harness.__version__,
     }
     return format_signature({name: quote(value, safe=_SAFE) for name, value in signed.items()})
 
 
 def run_fields(settings: EvaluationSettings) -> dict[str, str]:
-    """The fields of a run's signature of settings that change scores; those that only add a metric are left out.
+    """The fields that evaluation settings add to a run's signature.
 
-    METEOR's is there where a language is named in which METEOR is another, or none.
+    Settings that only add a metric are left out. METEOR's field is there if a language is set that differs from the
+    tokenizer's.
     """
     frequencies = {"all": "split", "subset": "domain"}
     signed = {"tok": _tokenizer_field(settings.tokenizer), "df": frequencies[settings.domain_df]}
@@ -113,7 +123,7 @@ def run_fields(settings: EvaluationSettings) -> dict[str, str]:
 
 
 def _tokenizer_field(name: TokenizerName) -> str:
-    """With the versions of what segments: scores depend on its dictionary."""
+    """The tokenizer's name, with the version of a word segmenter, since scores depend on its dictionary."""
     if name == "python" or name == "java":
         return f"ptb-{name}"
     return tokenizer_label(name)

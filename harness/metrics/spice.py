@@ -66,21 +66,22 @@ def find_spice() -> Path | None:
 
 def run_spice(references: Mapping[int, Sequence[str]], candidates: Mapping[int, str], *, java: Path) -> Array:
     """SPICE of each tokenised caption, in the references' order: (N,) F-scores; JavaError where it cannot be run."""
-    if (place := find_spice()) is None:
+    folder = find_spice()
+    if folder is None:
         raise JavaError("not run: SPICE's models are not installed", "bench prefetch spice")
     with tempfile.TemporaryDirectory(prefix="bench-spice-") as temporary:
-        asked, answered, cache = (Path(temporary) / name for name in ("in.json", "out.json", "cache"))
+        questions_file, answers_file, cache = (Path(temporary) / name for name in ("in.json", "out.json", "cache"))
         cache.mkdir()
         questions = [
             {"image_id": image_id, "test": candidates[image_id], "refs": list(texts)}
             for image_id, texts in references.items()
         ]
-        asked.write_text(json.dumps(questions), encoding="utf-8")
-        options = (str(asked), "-cache", str(cache), "-out", str(answered), "-subset", "-silent")
-        command = java_command(java, *_OPENS, "-jar", str(place / SPICE_JAR), *options, heap_mb=SPICE_HEAP_MB)
-        run_java("SPICE", command, timeout_s=TIMEOUT_S, folder=place)
+        questions_file.write_text(json.dumps(questions), encoding="utf-8")
+        options = (str(questions_file), "-cache", str(cache), "-out", str(answers_file), "-subset", "-silent")
+        command = java_command(java, *_OPENS, "-jar", str(folder / SPICE_JAR), *options, heap_mb=SPICE_HEAP_MB)
+        run_java("SPICE", command, timeout_s=TIMEOUT_S, folder=folder)
         try:
-            answers = json.loads(answered.read_text())
+            answers = json.loads(answers_file.read_text())
             scores = {entry["image_id"]: float(entry["scores"]["All"]["f"]) for entry in answers}
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise JavaError(f"SPICE: its answer cannot be read: {error!r}") from error
@@ -90,10 +91,10 @@ def run_spice(references: Mapping[int, Sequence[str]], candidates: Mapping[int, 
 
 
 def prefetch_spice(source: str, folder: Path, reporter: Reporter, *, sha256: str | None = None) -> str:
-    """Install from a file or URL into `folder`; returns the archive's SHA-256, which is recorded in `folder` too.
+    """Install SPICE's models from a file or URL into `folder`; return the archive's SHA-256, also recorded there.
 
-    Without an expected digest its SHA-1 must be the known one. BenchError where it cannot be read, has another
-    checksum, or lacks the models; then nothing is installed.
+    Without an expected `sha256`, the archive's SHA-1 must be `_ARCHIVE_SHA1`. BenchError where it cannot be read, has
+    another checksum, or lacks the models; then nothing is installed.
     """
     with tempfile.TemporaryDirectory(prefix="bench-spice-") as temporary:
         if source.startswith(("https://", "http://")):
@@ -104,32 +105,34 @@ def prefetch_spice(source: str, folder: Path, reporter: Reporter, *, sha256: str
             archive = Path(url2pathname(urlsplit(source).path)) if "://" in source else expanded(source)
         else:
             raise BenchError(f"{source} is neither a file nor an http URL", "give --from FILE-OR-URL")
-        found = _check(archive, sha256)
+        archive_sha256 = _check(archive, sha256)
         for jar in CORENLP_JARS:
             _extract(archive, f"{ARCHIVE}/{jar}", folder / "lib" / jar)
     for origin in (packaged_spice() / SPICE_JAR, *sorted((packaged_spice() / "lib").glob("*.jar"))):
         with replacing(folder / origin.relative_to(packaged_spice())) as part:
             shutil.copyfile(origin, part)
-    write_text(folder / "source.json", canonical_json({"source": without_passwords(source), "sha256": found}) + "\n")
-    return found
+    write_text(
+        folder / "source.json", canonical_json({"source": without_passwords(source), "sha256": archive_sha256}) + "\n"
+    )
+    return archive_sha256
 
 
 def _check(archive: Path, sha256: str | None) -> str:
     try:
         check_regular(archive)
-        found = sha256_of(archive)
+        archive_sha256 = sha256_of(archive)
         with archive.open("rb") as file:
-            known = hashlib.file_digest(file, lambda: hashlib.sha1(usedforsecurity=False)).hexdigest()
+            archive_sha1 = hashlib.file_digest(file, lambda: hashlib.sha1(usedforsecurity=False)).hexdigest()
     except OSError as error:
         raise BenchError(f"{archive} cannot be read: {error.strerror or error}") from error
-    if sha256 is not None and found != sha256.lower():
-        raise BenchError(f"{archive.name} is not the requested archive: its SHA-256 is {found}")
-    if sha256 is None and known != _ARCHIVE_SHA1:
+    if sha256 is not None and archive_sha256 != sha256.lower():
+        raise BenchError(f"{archive.name} is not the requested archive: its SHA-256 is {archive_sha256}")
+    if sha256 is None and archive_sha1 != _ARCHIVE_SHA1:
         raise BenchError(
-            f"{archive.name} is not the known {ARCHIVE}.zip: its SHA-1 is {known}, not {_ARCHIVE_SHA1}",
-            f"if you trust it, add --sha256 {found}",
+            f"{archive.name} is not the known {ARCHIVE}.zip: its SHA-1 is {archive_sha1}, not {_ARCHIVE_SHA1}",
+            f"if you trust it, add --sha256 {archive_sha256}",
         )
-    return found
+    return archive_sha256
 
 
 def _extract(archive: Path, member: str, target: Path) -> None:

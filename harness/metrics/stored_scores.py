@@ -1,4 +1,4 @@
-"""Scores that `bench evaluate --out` wrote, read again to compare others with them."""
+"""Read scores of `bench evaluate --out`, to compare other scores with them."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +15,7 @@ _HINT: Final = "bench evaluate CAPTIONS --references FILE --out scores.json writ
 
 
 class StoredScores(BaseModel):
-    """What a comparison needs of scores.json: fractions, images as the references name them."""
+    """The fields of scores.json that a comparison needs; images are named as in the references."""
 
     model_config = ConfigDict(frozen=True, allow_inf_nan=False, strict=True)
     signature: str = Field(min_length=1, pattern=r"^[^|:]+:[^|]*(\|[^|:]+:[^|]*)*$")
@@ -25,7 +25,7 @@ class StoredScores(BaseModel):
     influences: dict[str, dict[str, float]] = Field(default_factory=dict)
 
     def image_scores(self, ids: Mapping[str, int]) -> ImageScores:
-        """The scores with images by these ids; BenchError where a metric has other images."""
+        """The scores with image ids for the names in `ids`; BenchError where a metric has other images."""
         for metric, by_image in (*self.per_image.items(), *self.influences.items()):
             if by_image.keys() != ids.keys():
                 raise BenchError(f"its {metric} is of other images", _HINT)
@@ -49,7 +49,9 @@ def read_scores(path: Path) -> StoredScores:
 def refuse_other_conditions(name: str, before: str, after: str, hint: str) -> None:
     """BenchError where the signature `before`, of `name`, differs from `after` in what every score depends on."""
     if differing := differing_conditions(before, after):
-        fields = ", ".join(f"{field} is {one}, not {other}" for field, (one, other) in differing.items())
+        fields = ", ".join(
+            f"{field} is {before_value}, not {after_value}" for field, (before_value, after_value) in differing.items()
+        )
         raise BenchError(f"{name} was scored under other conditions: {fields}", hint)
 
 

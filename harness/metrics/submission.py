@@ -24,7 +24,7 @@ _CAPTION_THEM: Final = "caption them first: bench caption-data {images} --run {k
 
 
 def read_image_list(images: Path, server: Server) -> list[int]:
-    """The ids of the images of a server's list, in its order; BenchError, which names the server's, if it is none."""
+    """The image ids of a server's list, in its order; BenchError, which names the server's list, for other files."""
     try:
         return read_image_ids(images)
     except BenchError as error:
@@ -32,20 +32,23 @@ def read_image_list(images: Path, server: Server) -> list[int]:
 
 
 def run_predictions(store: Store, key: str, images: Path) -> Predictions:
-    """A run's captions of the listed images, from the split with most; BenchError for none, StoreError of no run."""
-    wanted = set(read_image_ids(images))
+    """A run's captions, from its split with most of the listed images.
+
+    BenchError if none has a caption, StoreError if there is no such run.
+    """
+    listed_ids = set(read_image_ids(images))
     if key not in (keys := run_keys(store, key)):
-        raise BenchError(f"{key} is a model, and one run is exported", f"give the key of one: {', '.join(keys[:3])}")
+        raise BenchError(f"{key} is a model, but one run is exported", f"give the key of one: {', '.join(keys[:3])}")
     by_split = stored_captions(store, key)
-    split = max(by_split, key=lambda name: len(wanted & by_split[name].keys()), default=None)
-    if split is None or not wanted & by_split[split].keys():
+    split = max(by_split, key=lambda name: len(listed_ids & by_split[name].keys()), default=None)
+    if split is None or not listed_ids & by_split[split].keys():
         hint = _CAPTION_THEM.format(key=key, images=images)
-        said = f"it captioned {', '.join(by_split)}" if by_split else "it has not finished"
-        raise BenchError(f"run {key} has no caption of any image in {images.name}: {said}", hint)
+        progress = f"it captioned {', '.join(by_split)}" if by_split else "it has not finished"
+        raise BenchError(f"run {key} has no caption of any image in {images.name}: {progress}", hint)
     captions = by_split[split]
     empty = [str(image_id) for image_id, caption in captions.items() if not caption.strip()]
-    spoken = {image_id: caption for image_id, caption in captions.items() if caption.strip()}
-    return Predictions(spoken, {EMPTY: empty} if empty else {})
+    captioned = {image_id: caption for image_id, caption in captions.items() if caption.strip()}
+    return Predictions(captioned, {EMPTY: empty} if empty else {})
 
 
 def write_submission(
@@ -58,29 +61,38 @@ def write_submission(
     algorithm: str,
     check: Callable[[str], object],
 ) -> list[Path]:
-    """Write the submission file of `server` into folder `out`; `check` is called with the name of each file before.
+    """Write the submission file of a server; return the written files.
 
-    COCO's server expects the files of both splits in one archive, which is written once both exist. `images` is the
-    server's list (image_info_test2014.json, nocaps_test_image_info.json), which has no captions, or any annotation file
-    of the split. BenchError where it is not of the whole split, or a caption is missing, empty, duplicate, not a text,
-    or of an image that is not in the list.
+    COCO's server expects the files of both splits in one archive, which is written once both exist.
+
+    Args:
+        images: the server's list of images (image_info_test2014.json, nocaps_test_image_info.json), or any annotation
+            file of the split.
+        out: the folder to write into.
+        check: called with the name of each file before it is written.
+
+    Raises:
+        BenchError: the list is not that of the whole split, or a caption is missing, empty, duplicate, not a text, or
+            of an image that is not in the list.
     """
-    wanted, splits = read_image_ids(images), SPLITS[server]
+    image_ids, splits = read_image_ids(images), SPLITS[server]
     if split not in splits:
         raise BenchError(f"the server of {server} has no split {split!r}", f"--split {' or '.join(splits)}")
-    if len(wanted) != splits[split]:
-        others = "".join(f"; for split {name}, add --split {name}" for name in splits if splits[name] == len(wanted))
-        raise BenchError(
-            f"--images {images} lists {len(wanted):,} images, and the split {split} of {server} has {splits[split]:,}",
-            f"give the server's own list: {_LISTS[server]}{others}",
+    if len(image_ids) != splits[split]:
+        other_splits = "".join(
+            f"; for split {name}, add --split {name}" for name in splits if splits[name] == len(image_ids)
         )
-    if problems := mismatches(predictions, dict.fromkeys(wanted), f"not in {images.name}"):
+        raise BenchError(
+            f"--images {images} lists {len(image_ids):,} images, but split {split} of {server} has {splits[split]:,}",
+            f"give the server's own list: {_LISTS[server]}{other_splits}",
+        )
+    if problems := mismatches(predictions, dict.fromkeys(image_ids), f"not in {images.name}"):
         raise BenchError("the server would refuse this: " + "; ".join(problems), "give one caption for every image")
     if not algorithm.replace("-", "").isalnum() or not algorithm.isascii():
         raise BenchError(f"--name {algorithm!r} cannot be part of a file name", "use letters, digits and hyphens")
     entries = [
         {"image_id": image_id, "caption": " ".join(sanitise_caption(predictions.captions[image_id]).split())}
-        for image_id in wanted
+        for image_id in image_ids
     ]
     name = f"captions_{split}_{algorithm}_results.json" if server == "coco" else f"nocaps_{split}_{algorithm}.json"
     check(name)

@@ -35,7 +35,7 @@ from harness.utils.errors import BenchError
 from zoo import Captioner, Memory, Visual
 from zoo.captioner import DecodingState
 from zoo.decoding import Hypotheses, beam_search, greedy, sample
-from zoo.layers.attention import joined_once
+from zoo.layers.attention import cache_fused_linears
 from zoo.recurrent import RecurrentCaptioner
 
 LAST_NUMBER = NARROW_WORDS - 2
@@ -229,7 +229,7 @@ class SelfCriticalLoss:
             drawn, greedy_captions = self._search(model, batch)
             assert drawn is not None
         else:
-            drawn = self._draw(model, model.encode(batch.visual), graph=True)
+            drawn = self._draw(model, model.encode(batch.visual), gradients=True)
             _, greedy_captions = self._search(model, batch)
         drawn_on_cpu = to_cpu(drawn)
         greedy_on_cpu = None if greedy_captions is None else to_cpu(greedy_captions)
@@ -255,22 +255,24 @@ class SelfCriticalLoss:
             return self.rewards(batch.image_ids, greedy_captions)
         return mean_of_all(rewards) if self.settings.baseline == "mean" else mean_of_others(rewards)
 
-    def _draw(self, model: Captioner, memory: Memory, *, graph: bool = False) -> Hypotheses:
+    def _draw(self, model: Captioner, memory: Memory, *, gradients: bool = False) -> Hypotheses:
         """Draw the captions of each image in the model's present mode; beams are ranked by their summed log-probs."""
-        settings, limits = self.settings, self._search_limits(graph)
+        settings, limits = self.settings, self._search_limits(gradients)
         decoder = WholePrefixes(model) if settings.gradient == "prefixes" else model
-        with joined_once():
+        with cache_fused_linears():
             if settings.captions == "sampled":
-                return sample(decoder, memory, n=settings.samples, graph=graph, **limits)
-            return beam_search(decoder, memory, beam_size=settings.samples, length_penalty=0.0, graph=graph, **limits)
+                return sample(decoder, memory, n=settings.samples, gradients=gradients, **limits)
+            return beam_search(
+                decoder, memory, beam_size=settings.samples, length_penalty=0.0, gradients=gradients, **limits
+            )
 
-    def _search_limits(self, graph: bool = False) -> dict[str, Any]:
+    def _search_limits(self, gradients: bool = False) -> dict[str, Any]:
         """The arguments of every search: begin and end tokens, and the longest caption."""
         return {
             "max_len": self.settings.max_len,
             "bos": self.vocabulary.bos,
             "eos": self.vocabulary.eos,
-            "to_the_end": bool(self.widths) and not graph,
+            "early_stop": gradients or not self.widths,
         }
 
     @without_gradients()

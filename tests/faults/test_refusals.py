@@ -42,7 +42,7 @@ WITHOUT_EFFECT = {
     "regress --seeds 7": "--seeds: read with --against alone",
     "run --set accept_mixed=perhaps": "accept_mixed",
     "run --set features.region=boxes": "features.region",
-    "run --data .": "holds no dataset*.json",
+    "run --data .": "contains no dataset*.json",
     "run --data nowhere": "there is no data set at nowhere",
     "tune --data nowhere": "there is no data set at nowhere",
 }

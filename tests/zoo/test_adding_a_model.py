@@ -37,7 +37,7 @@ class MeanLSTM(RecurrentCaptioner):
         self.vocabulary = nn.Linear(d_model, vocab_size)
 
     def encode(self, visual: Visual) -> Memory:
-        features, mask = self.look(visual)
+        features, mask = self.valid_features(visual)
         image = F.linear(mean_of_valid(features, mask), self.image_gates.weight, self.lstm.both_biases())
         return Memory(features, mask, {"image": image})
 
@@ -47,15 +47,15 @@ class MeanLSTM(RecurrentCaptioner):
 
 
 CONVERTER = Converter(
-    what="MeanLSTM",
-    parts=(
+    source="MeanLSTM",
+    renames=(
         (r"^word\\.", "embedding."),
         (r"^visual\\.", "image_gates."),
         (r"^cell\\.i2h\\.", "lstm.input."),
         (r"^cell\\.h2h\\.", "lstm.recurrent."),
         (r"^logit\\.", "vocabulary."),
     ),
-    where={"vocab_size": ("logit.weight", 0), "d_model": ("logit.weight", 1), "visual_dim": ("visual.weight", 1)},
+    size_axes={"vocab_size": ("logit.weight", 0), "d_model": ("logit.weight", 1), "visual_dim": ("visual.weight", 1)},
 )
 '''
 CARD = '''

@@ -10,7 +10,7 @@ from tests.zoo.test_laws import close
 from tests.zoo.test_parity import CELLS, levels
 from zoo.layers.aoa import AttentionOnAttention
 from zoo.layers.attention import SelfAttention
-from zoo.layers.geometry import GeometricAttention, grid_cells, pair_geometry, whole_where_padded
+from zoo.layers.geometry import GeometricAttention, fill_padded_boxes, grid_cells, pair_geometry
 from zoo.layers.spatial_graph import CHILD, NEIGHBOUR, PARENT, SpatialGraphAttention, spatial_graph
 from zoo.models.dlct import alignment
 from zoo.models.gcn_lstm import regat_labels, spatial_labels
@@ -39,7 +39,7 @@ def lone_pair(seen_from, seen):
 def test_the_geometry_of_every_pair():
     boxes = random_boxes()
     mask = torch.tensor([[True] * REGIONS, [True] * 3 + [False] * 2])
-    whole = whole_where_padded(boxes, mask)
+    whole = fill_padded_boxes(boxes, mask)
     found = pair_geometry(whole, whole)
     assert found.shape == (2, REGIONS, REGIONS, 64)
     for image, length in enumerate(mask.sum(1).tolist()):

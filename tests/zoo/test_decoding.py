@@ -315,7 +315,7 @@ def test_the_gradient_of_sampling_is_that_of_teacher_forcing(architecture):
     model = tiny(architecture).train()
     model.set_dropout(0.0)
     visual = look(model)
-    found = sample(model, model.encode(visual), n=2, max_len=model.max_len - 1, bos=BOS, eos=EOS, graph=True)
+    found = sample(model, model.encode(visual), n=2, max_len=model.max_len - 1, bos=BOS, eos=EOS, gradients=True)
     again, weights = forced(model, visual, found), torch.rand_like(found.log_probs)
     close(found.log_probs, again)
     stepped, expected = (gradients(model, (each * weights).sum()) for each in (found.log_probs, again))
@@ -333,7 +333,7 @@ def test_searches_keep_no_graph_unless_asked():
     assert not beam_search(model, memory, beam_size=2, **ends).log_probs.requires_grad
     with torch.no_grad():  # asked for inside, it is kept all the same
         assert sample(
-            model, Memory(memory.features, memory.mask, memory.extra), n=2, **ends, graph=True
+            model, Memory(memory.features, memory.mask, memory.extra), n=2, **ends, gradients=True
         ).log_probs.requires_grad
     ends |= {"banned": (3,), "rules": SearchRules(bad_endings=(4,))}
-    beam_search(model, model.encode(look(model)), beam_size=2, **ends, graph=True).log_probs.sum().backward()
+    beam_search(model, model.encode(look(model)), beam_size=2, **ends, gradients=True).log_probs.sum().backward()

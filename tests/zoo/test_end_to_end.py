@@ -85,9 +85,9 @@ def test_drop_path_and_dropout_are_the_parts_own():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"backbone": "no_such_net"}, "'no_such_net' is no model"),
-        ({"backbone": "hf-hub:someone/net"}, "'hf-hub:someone/net' is no model"),
-        ({"backbone": "local-dir:/data/net"}, "'local-dir:/data/net' is no model"),
+        ({"backbone": "no_such_net"}, "timm has no model 'no_such_net'"),
+        ({"backbone": "hf-hub:someone/net"}, "timm has no model 'hf-hub:someone/net'"),
+        ({"backbone": "local-dir:/data/net"}, "timm has no model 'local-dir:/data/net'"),
         ({"backbone_options": {"checkpoint_path": "net.pth"}}, "has no option checkpoint_path"),
         ({"backbone_options": {"pretrained_cfg": {"file": "net.pth"}}}, "has no option pretrained_cfg"),
         ({"backbone_options": {"no_such_option": 1}}, "no_such_option"),

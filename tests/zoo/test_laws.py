@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 
 import zoo
 from zoo.decoding import beam_search, greedy
-from zoo.laws import alone, check_laws
+from zoo.laws import check_laws, single_image
 from zoo.layers.expansion import normalise
 from zoo.precision import full_precision
 
@@ -103,7 +103,7 @@ def test_a_search_in_a_batch_equals_that_of_its_images_alone(architecture):
     search = {"max_len": 8, "bos": BOS, "eos": EOS}
     found = beam_search(model, model.encode(visual), beam_size=3, **search)
     for image in range(IMAGES):
-        single = beam_search(model, model.encode(alone(visual, image)), beam_size=3, **search)
+        single = beam_search(model, model.encode(single_image(visual, image)), beam_size=3, **search)
         assert torch.equal(single.tokens, found.tokens[image : image + 1])
         close(single.scores, found.scores[image : image + 1])
 

@@ -221,7 +221,7 @@ def test_a_semantic_graph_is_the_matrix_of_its_relations():
     labels = torch.zeros(3, visual.features.shape[1], visual.features.shape[1], dtype=torch.long)
     labels[0, 0, 1], labels[0, 2, 0], labels[1, 1, 0] = 4, 3, 7  # of one pair the highest counts
     found = model.encode(replace(visual, relations=relations))
-    assert torch.equal(found.features, model.encode_graph(*model.look(visual), labels).features)
+    assert torch.equal(found.features, model.encode_graph(*model.valid_features(visual), labels).features)
 
 
 @torch.no_grad()

@@ -444,7 +444,7 @@ def test_beams_with_rewards_and_their_gradient(name: str) -> None:
     images, beams, steps = theirs.shape
     [(_, memory)] = case.encode(numbers, model)
     settings = {"beam_size": beams, "max_len": steps, "length_penalty": 0.0, **ends(numbers)}
-    found = beam_search(model, memory, **settings, graph=True)
+    found = beam_search(model, memory, **settings, gradients=True)
     said = (torch.arange(steps) < found.lengths[..., None]).flatten(0, 1)
     torch.manual_seed(0)
     rewards = torch.rand(images, beams, dtype=torch.float64)

@@ -163,9 +163,9 @@ def endless():
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (Runs(), "it asks for builtins.eval"),
-        ({"words": WORDS, "more": Runs()}, "it asks for builtins.eval"),
-        (collections.OrderedDict(INDICES), "it asks for collections.OrderedDict"),
+        (Runs(), "it imports builtins.eval"),
+        ({"words": WORDS, "more": Runs()}, "it imports builtins.eval"),
+        (collections.OrderedDict(INDICES), "it imports collections.OrderedDict"),
         ({"words": WORDS, "share": 0.5}, "it holds a float"),
         ({"words": WORDS, "more": [(1, 2)]}, "it holds a tuple"),
         ({"words": WORDS, "flag": True}, "it holds a bool"),
@@ -175,7 +175,7 @@ def endless():
         (["a", "a"], "neither a list of words"),
         ([], "neither a list of words"),
         (endless(), "neither a list of words"),
-        ({"one": WORDS, "two": WORDS[::-1]}, "two orders of words"),
+        ({"one": WORDS, "two": WORDS[::-1]}, "two different orders of words"),
     ],
 )
 def test_vocabularies_of_anything_else_are_refused(tmp_path, capsys, content, message):

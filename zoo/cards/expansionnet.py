@@ -87,9 +87,16 @@ def _mixers(groups: tuple[int, ...], encoder_length: int, decoder_length: int) -
 
 
 def _describe(groups: tuple[int, ...], encoder_length: int, decoder_length: int) -> str:
-    shown = f"{{{groups[0]}}}x{len(groups)}" if len(set(groups)) < len(groups) else f"{{{','.join(map(str, groups))}}}"
-    encoder = f"static G={shown}" if groups else f"dynamic N_E={encoder_length}" if encoder_length else "self-attention"
-    return f"{encoder}; {f'dynamic N_E={decoder_length}' if decoder_length else 'self-attention'}"
+    encoder = decoder = "self-attention"
+    if len(set(groups)) < len(groups):
+        encoder = f"static G={{{groups[0]}}}x{len(groups)}"
+    elif groups:
+        encoder = f"static G={{{','.join(map(str, groups))}}}"
+    elif encoder_length:
+        encoder = f"dynamic N_E={encoder_length}"
+    if decoder_length:
+        decoder = f"dynamic N_E={decoder_length}"
+    return f"{encoder}; {decoder}"
 
 
 def _tiny(arguments: dict[str, Any]) -> dict[str, Any]:

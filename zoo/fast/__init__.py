@@ -1,1 +1,1 @@
-"""Recurrences over whole captions with their gradients written out, each equal to the plain form that the model has."""
+"""Recurrences over whole captions with hand-written gradients; each equals the plain loop in its model's file."""

@@ -14,8 +14,8 @@ from zoo.precision import autocasts
 class AdditiveAttention(nn.Module):
     """softmax(w . tanh(W_k a + W_q h)) V over the valid regions a.
 
-    ImageCaptioning.pytorch masks and normalises again after a softmax over all regions, which equals the softmax over
-    the valid ones; this form is also stable if padding has much higher scores than all others.
+    ImageCaptioning.pytorch normalises again after a softmax over all regions, which equals the softmax over the valid
+    ones; this form is also stable where padding has much higher scores than valid regions.
     """
 
     def __init__(self, d_query: int, d_regions: int, d_attention: int) -> None:
@@ -25,10 +25,10 @@ class AdditiveAttention(nn.Module):
         self.score = nn.Linear(d_attention, 1)
 
     def project(self, regions: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Project an image once: keys (B, L, A), and an attention bias (B, 1, L) to be added to the scores.
+        """The keys (B, L, A) of an image's regions (B, L, D), and an attention bias (B, 1, L) for their scores.
 
-        `regions` are (B, L, D), `mask` (B, L) is true where valid. The keys contain all biases, so queries add none.
-        That of the scores is the same for all, so that the softmax cancels it: it enters with its gradient of zero.
+        `mask` (B, L) is true at valid regions. The keys contain all biases, so that queries add none. The softmax
+        cancels the bias of the scores: it is added times zero, so that it has a gradient of zero.
         """
         bias = self.key.bias + self.query.bias + 0 * self.score.bias
         keys = 2 * F.linear(regions, self.key.weight, bias)
@@ -38,21 +38,22 @@ class AdditiveAttention(nn.Module):
         return keys, attention_bias[:, None]
 
     def forward(self, queries: Tensor, keys: Tensor, values: Tensor, attention_bias: Tensor) -> Tensor:
-        """What each query attends to, (B * n, D_v).
+        """The weighted sum of the values for each query, (B * n, D_v).
 
         Args:
             queries: (B * n, D_q); the n rows of an image are adjacent and share its keys.
             keys: from `project`.
             values: (B, L, D_v).
-            attention_bias: from `project`, of images or repeated for their rows, (B * n, 1, L).
+            attention_bias: from `project`, with one row per image or repeated for its rows, (B * n, 1, L).
         """
         projected = F.linear(queries, self.query.weight).view(keys.shape[0], -1, 1, keys.shape[2])
-        # tanh(x) = 2 sigmoid(2 x) - 1. On CPUs a sigmoid takes a sixth of tanh's time, and the softmax is
-        # invariant to a constant in all scores.
-        waves, weight = torch.sigmoid(torch.add(keys[:, None], projected, alpha=2)), self.score.weight.view(-1)
-        if len(attention_bias) == len(queries) and not autocasts(waves):  # it would round the bias to minus infinity
-            scores = torch.addmv(attention_bias.view(-1), waves.flatten(0, 2), weight, alpha=2).view(waves.shape[:-1])
+        # tanh(x) = 2 sigmoid(2 x) - 1, and the softmax ignores the constant. On CPUs a sigmoid takes a sixth of the
+        # time of tanh. `project` doubles the keys.
+        hidden, weight = torch.sigmoid(torch.add(keys[:, None], projected, alpha=2)), self.score.weight.view(-1)
+        if len(attention_bias) == len(queries) and not autocasts(hidden):  # autocast would round the bias to -inf
+            scores = torch.addmv(attention_bias.view(-1), hidden.flatten(0, 2), weight, alpha=2)
+            scores = scores.view(hidden.shape[:-1])
         else:
-            scores = torch.add(attention_bias.view(len(keys), -1, keys.shape[1]), waves @ weight, alpha=2)
+            scores = torch.add(attention_bias.view(len(keys), -1, keys.shape[1]), hidden @ weight, alpha=2)
         weights = scores.softmax(-1).to(values.dtype)
         return torch.bmm(weights, values).flatten(0, 1)

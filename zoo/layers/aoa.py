@@ -15,9 +15,10 @@ from zoo.layers.residual import EncoderLayer
 
 
 class AttentionOnAttention(nn.Module):
-    """GLU(W [attended; query] + b): an information vector times a sigmoid gate, both computed from answer and query.
+    """GLU(W [attended; query] + b): an information vector times a sigmoid gate, both from attended vector and query.
 
-    Without a rate there is no dropout on the input, and a stage cannot set one.
+    Args:
+        dropout: rate on the input; None for no dropout module, so that `Captioner.set_dropout` cannot set a rate.
     """
 
     def __init__(self, d_model: int, dropout: float | None = None) -> None:
@@ -28,14 +29,17 @@ class AttentionOnAttention(nn.Module):
 
     def forward(self, attended: Tensor, query: Tensor) -> Tensor:
         """Two tensors (..., D) to (..., D)."""
-        both = torch.cat((attended, query), -1)
-        return F.glu(self.mix(both if self.dropout is None else self.dropout(both)), -1)
+        x = torch.cat((attended, query), -1)
+        if self.dropout is not None:
+            x = self.dropout(x)
+        return F.glu(self.mix(x), -1)
 
 
 class MemoriesAttention(nn.Module):
-    """1/M sum_m attend_m(q): one query of `n_heads` heads attends to M projected keys and values.
+    """1/M sum_m attend_m(q): a query of `n_heads` heads attends to M memories, each with its own keys and values.
 
-    The memories stand one after the other, so that one product scores all of them, and another one sums their answers.
+    The memories are concatenated along the regions, so that one product computes the scores of all of them, and
+    another one the sum of their results.
     """
 
     def __init__(self, n_heads: int, n_memories: int, dropout: float) -> None:
@@ -44,14 +48,14 @@ class MemoriesAttention(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def prepare(self, keys: Tensor, values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Do once for an image what does not depend on the query.
+        """Prepare keys and values once for all queries of an image.
 
         Args:
             keys, values: (B, L, M, D).
-            mask: (B, L), true at valid regions; an image without any attends to all of them evenly.
+            mask: (B, L), true at valid regions; without any valid region, queries attend to all of them evenly.
 
         Returns:
-            Keys and values (B, H, M * L, d_k), scaled, and what is added to the scores (B, H, 1, M * L).
+            Keys and values (B, H, M * L, d_k), scaled, and the attention bias (B, H, 1, M * L).
         """
         keys, values = (
             part.view(*part.shape[:3], self.n_heads, -1).permute(0, 3, 2, 1, 4).flatten(2, 3) for part in (keys, values)
@@ -60,17 +64,17 @@ class MemoriesAttention(nn.Module):
         return keys, values / self.n_memories, attention_bias.repeat(1, self.n_heads, 1, self.n_memories)
 
     def forward(self, queries: Tensor, keys: Tensor, values: Tensor, attention_bias: Tensor) -> Tensor:
-        """Queries (B * n, D) of an image's n rows, and what `prepare` gives, to (B * n, D)."""
+        """Queries (B * n, D), n adjacent rows for each image, and the results of `prepare`, to (B * n, D)."""
         heads = split_heads(queries.to(keys.dtype).view(len(keys), -1, queries.shape[1]), self.n_heads)
         if self.n_memories == 1:
             rate = self.dropout.p if self.training else 0.0
-            answer = F.scaled_dot_product_attention(heads, keys, values, attention_bias, rate, scale=1.0)
-            return answer.transpose(1, 2).reshape(queries.shape)
+            attended = F.scaled_dot_product_attention(heads, keys, values, attention_bias, rate, scale=1.0)
+            return attended.transpose(1, 2).reshape(queries.shape)
         scores = torch.baddbmm(attention_bias.flatten(0, 1), heads.flatten(0, 1), keys.flatten(0, 1).transpose(1, 2))
         scores = scores.view(*heads.shape[:3], self.n_memories, -1)
         weights = self.dropout(scores.softmax(-1)).flatten(0, 1).flatten(2)
-        answer = torch.bmm(weights.to(values.dtype), values.flatten(0, 1))
-        return answer.view(heads.shape).transpose(1, 2).reshape(queries.shape)
+        attended = torch.bmm(weights.to(values.dtype), values.flatten(0, 1))
+        return attended.view(heads.shape).transpose(1, 2).reshape(queries.shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +87,7 @@ class AoADropouts:
 
 
 class AoARefiner(nn.Module):
-    """AoANet's refiner: layers x + dropout(AoA(attention(norm(x)), norm(x))) without feed-forward, and a last norm."""
+    """AoANet's refiner: layers x + dropout(AoA(attention(norm(x)), norm(x))) without feed-forward, then a norm."""
 
     def __init__(self, d_model: int, n_heads: int, n_layers: int, dropouts: AoADropouts) -> None:
         super().__init__()

@@ -12,8 +12,8 @@ from zoo.errors import ZooError
 from zoo.layers.cache import Cache, append, widen
 from zoo.precision import product_type
 
-_KEPT: ContextVar[dict[tuple[int, ...], tuple[Tensor, Tensor]] | None] = ContextVar("kept", default=None)
-"""By the identities of layers, what `joined` made of them."""
+_FUSED: ContextVar[dict[tuple[int, ...], tuple[Tensor, Tensor]] | None] = ContextVar("fused", default=None)
+"""The results of `fuse_linears` by the identities of its layers, within `cache_fused_linears`."""
 
 
 def split_heads(x: Tensor, n_heads: int) -> Tensor:
@@ -22,7 +22,7 @@ def split_heads(x: Tensor, n_heads: int) -> Tensor:
 
 
 def head_width(d_model: int, n_heads: int) -> int:
-    """D / H; ZooError where it is none."""
+    """D / H; ZooError where D is not a multiple of H."""
     if d_model % n_heads:
         raise ZooError(f"d_model {d_model} is not a multiple of n_heads {n_heads}")
     return d_model // n_heads
@@ -37,15 +37,15 @@ def attend(
         queries: (B, H, T, d_k).
         keys, values: (B, H, L, d_k).
         mask: (B, L), or (B, T, L) where queries differ; true where a key is visible. A query without visible keys
-            attends to all of them evenly, except for the bias. Or what `mask_to_bias` makes of a mask, without a bias.
+            attends to all of them evenly, except for the bias. Or the result of `mask_to_bias`, then without a `bias`.
         bias: (B, H, T, L), added to the scores.
     """
     if mask is not None and mask.dtype == torch.bool:
         mask = mask[:, None, None] if mask.dim() == 2 else mask[:, None]
-        unseeing = ~mask.any(-1, keepdim=True)
-        queries = queries.masked_fill(unseeing, 0.0)
-        mask = mask | unseeing
-    elif mask is not None and dropout:  # products of matrices round by their layout: that of queries with a mask
+        sees_nothing = ~mask.any(-1, keepdim=True)
+        queries = queries.masked_fill(sees_nothing, 0.0)
+        mask = mask | sees_nothing
+    elif mask is not None and dropout:  # the layout affects rounding: use that of the branch above
         queries = queries.contiguous()
     if bias is not None:
         bias = bias.to(queries.dtype)
@@ -54,48 +54,48 @@ def attend(
 
 
 def mask_to_bias(mask: Tensor, keys: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
-    """Do once what `attend` does with a mask at every call, where many queries see the same keys.
+    """Convert a mask to an attention bias, once for many queries of the same keys.
 
     Args:
         mask: (B, L), true where a key is visible.
         keys: (B, H, L, d_k), of one layer or of several.
 
     Returns:
-        What is added to the scores (B, 1, 1, L), and the keys, zero for images of which none is visible: their scores
-        are then all 0, as with queries of zero.
+        The attention bias (B, 1, 1, L), and the keys. Images without a visible key get zero keys and no bias, so that
+        their queries attend to all keys evenly, as in `attend`.
     """
-    seeing = mask.any(-1)[:, None, None, None]
-    hidden = mask[:, None, None] != seeing
-    added = torch.zeros_like(hidden, dtype=keys[0].dtype).masked_fill_(hidden, -torch.inf)
-    return added, [torch.where(seeing, each, 0.0) for each in keys]
+    sees_something = mask.any(-1)[:, None, None, None]
+    hidden = mask[:, None, None] != sees_something
+    attention_bias = torch.zeros_like(hidden, dtype=keys[0].dtype).masked_fill_(hidden, -torch.inf)
+    return attention_bias, [torch.where(sees_something, layer_keys, 0.0) for layer_keys in keys]
 
 
-def joined(*layers: nn.Linear | tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-    """Weight and bias of one product for several layers of the same input, some of them given as weight and bias.
+def fuse_linears(*layers: nn.Linear | tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """Weight and bias of one linear layer that computes several layers of the same input side by side.
 
-    Three layers as one are as many kernels, and half as many in the backward pass; fewer within `joined_once`.
+    A layer may be given as its weight and bias. The backward pass of three fused layers takes half as many kernels.
     """
-    kept = _KEPT.get()
-    if kept is None or not all(isinstance(layer, nn.Linear) for layer in layers):
-        return _join(layers)
+    cache = _FUSED.get()
+    if cache is None or not all(isinstance(layer, nn.Linear) for layer in layers):
+        return _concatenate(layers)
     key = tuple(id(layer) for layer in layers)
-    if key not in kept:
-        weight, bias = _join(layers)
-        kept[key] = weight.to(product_type(weight)), bias.to(product_type(bias))
-    return kept[key]
+    if key not in cache:
+        weight, bias = _concatenate(layers)
+        cache[key] = weight.to(product_type(weight)), bias.to(product_type(bias))
+    return cache[key]
 
 
 @contextmanager
-def joined_once() -> Iterator[None]:
-    """Within, no weight changes, nor does autocast: layers are joined once for all passes, in the type of products."""
-    token = _KEPT.set({})
+def cache_fused_linears() -> Iterator[None]:
+    """Compute each result of `fuse_linears` once within this context, where neither weights nor autocast may change."""
+    token = _FUSED.set({})
     try:
         yield
     finally:
-        _KEPT.reset(token)
+        _FUSED.reset(token)
 
 
-def _join(layers: Sequence[nn.Linear | tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+def _concatenate(layers: Sequence[nn.Linear | tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
     parts = [(layer.weight, layer.bias) if isinstance(layer, nn.Linear) else layer for layer in layers]
     return torch.cat([weight for weight, _ in parts]), torch.cat([bias for _, bias in parts])
 
@@ -104,9 +104,9 @@ class MultiHeadAttention(nn.Module):
     """softmax(Q K^T / sqrt(d_k)) V over `n_heads` heads.
 
     Args:
-        dropout: rate on the probabilities; None for no dropout module, so that a stage cannot set a rate.
-        gate: combines the heads' answer (B, T, D) with the query of the same shape, instead of multiplying the answer
-            by W_O; see `zoo.layers.aoa`.
+        dropout: rate on the probabilities; None for no dropout module, so that `Captioner.set_dropout` cannot set one.
+        gate: replaces W_O: maps the concatenated heads and the queries, both (B, T, D), to the output; see
+            `zoo.layers.aoa`.
     """
 
     def __init__(
@@ -135,13 +135,13 @@ class MultiHeadAttention(nn.Module):
             mask: (B, L), or (B, n * T, L) where queries differ; true where a key is visible. Or of `mask_to_bias`.
         """
         heads = self._heads(self.query(queries).view(keys.shape[0], -1, queries.shape[-1]))
-        return self._merge(attend(heads, keys, values, mask, self._rate()), queries)
+        return self._output(attend(heads, keys, values, mask, self._rate()), queries)
 
     def project_all(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values (B, H, T, d_k) of one input (B, T, D)."""
         layers = (self.query, self.key, self.value)
         if torch.is_grad_enabled():
-            queries, keys, values = F.linear(x, *joined(*layers)).chunk(3, -1)
+            queries, keys, values = F.linear(x, *fuse_linears(*layers)).chunk(3, -1)
         else:
             queries, keys, values = (layer(x) for layer in layers)
         return self._heads(queries), self._heads(keys), self._heads(values)
@@ -152,10 +152,11 @@ class MultiHeadAttention(nn.Module):
     def _heads(self, x: Tensor) -> Tensor:
         return split_heads(x, self.n_heads)
 
-    def _merge(self, heads: Tensor, like: Tensor) -> Tensor:
-        merged = heads.transpose(1, 2).reshape(like.shape)
-        joined: Tensor = self.output(merged) if self.gate is None else self.gate(merged, like)
-        return joined
+    def _output(self, heads: Tensor, queries: Tensor) -> Tensor:
+        """The output, in the shape of `queries`, from the heads' results (B, H, T, d_k)."""
+        concatenated = heads.transpose(1, 2).reshape(queries.shape)
+        output: Tensor = self.output(concatenated) if self.gate is None else self.gate(concatenated, queries)
+        return output
 
 
 class SelfAttention(MultiHeadAttention):
@@ -174,27 +175,28 @@ class SelfAttention(MultiHeadAttention):
             attended = F.scaled_dot_product_attention(heads, keys, values, None, self._rate(), is_causal=True)
         else:
             attended = attend(heads, keys, values, mask, self._rate())
-        return self._merge(attended, x)
+        return self._output(attended, x)
 
     def start(self, like: Tensor) -> Cache:
-        """The cache before the first position; `like` (B, ..., D) gives batch size, device and type."""
-        # Keys above values, since one tensor is joined and reordered in half the time of two.
-        return {"seen": like.new_zeros(like.shape[0], 2 * self.n_heads, 0, self.d_head, dtype=product_type(like))}
+        """The cache before the first position, for the batch size, device and type of `like` (B, ..., D)."""
+        # Keys and values in one tensor, which is concatenated and reordered in half the time of two.
+        shape = (like.shape[0], 2 * self.n_heads, 0, self.d_head)
+        return {"keys_values": like.new_zeros(shape, dtype=product_type(like))}
 
     def widen(self, caches: Cache) -> Cache:
-        """The cache with room for one more position, or those of several layers."""
-        return {"seen": widen(caches["seen"])}
+        """The cache, of one layer or several, extended by one position."""
+        return {"keys_values": widen(caches["keys_values"])}
 
     def projection(self) -> tuple[Tensor, Tensor]:
-        """Weight and bias of one product for queries, keys and values."""
-        weight, bias = (part.to(product_type(part)) for part in joined(self.query, self.key, self.value))
+        """Weight and bias of one linear layer for queries, keys and values."""
+        weight, bias = (part.to(product_type(part)) for part in fuse_linears(self.query, self.key, self.value))
         return weight, bias
 
     def step(self, x: Tensor, cache: Cache, projection: tuple[Tensor, ...]) -> tuple[Tensor, Cache]:
-        """One position: x (R, 1, D), the cache of R rows as `widen` gives it, and what `projection` gives."""
+        """One position: x (R, 1, D) with the cache of R rows, after `widen`, and the result of `projection`."""
         width = x.shape[-1]
         queries, new = torch.split(F.linear(x, *projection), [width, 2 * width], -1)
-        seen = append(cache["seen"], split_heads(new, 2 * self.n_heads))
-        keys, values = seen.chunk(2, 1)
+        keys_values = append(cache["keys_values"], split_heads(new, 2 * self.n_heads))
+        keys, values = keys_values.chunk(2, 1)
         attended = F.scaled_dot_product_attention(self._heads(queries).to(keys.dtype), keys, values, None, self._rate())
-        return self._merge(attended, x), {"seen": seen}
+        return self._output(attended, x), {"keys_values": keys_values}

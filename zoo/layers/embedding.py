@@ -10,11 +10,12 @@ from zoo.errors import ZooError
 
 
 class FixedPositions(nn.Module):
-    """A fixed table of positions.
+    """A fixed table of position embeddings.
 
     Args:
         table: (T, D).
         first: row of the first position.
+        saved: whether the table is part of the state dict.
     """
 
     table: Tensor
@@ -29,7 +30,7 @@ class FixedPositions(nn.Module):
         return F.embedding(positions + self.first, self.table)
 
     def rows(self) -> Tensor:
-        """Those of all positions, first to last, (T, D)."""
+        """The embeddings of all positions, first to last, (T, D)."""
         return self.table[self.first :]
 
 
@@ -37,9 +38,9 @@ class TokenEmbedding(nn.Module):
     """dropout(word) * scale + position, or with `drop_sum` dropout(word * scale + position).
 
     Args:
-        dropout: rate; None for no dropout module, so that a stage cannot set a rate.
+        dropout: rate; None for no dropout module, so that `Captioner.set_dropout` cannot set a rate.
         positions: a table; learned positions if not given.
-        scale: sqrt(d_model) if not given.
+        scale: factor of the word embeddings; sqrt(d_model) if not given.
     """
 
     def __init__(
@@ -67,19 +68,19 @@ class TokenEmbedding(nn.Module):
             if tokens.shape[1] > self.max_len:
                 raise ZooError(f"a caption of {tokens.shape[1]} tokens is longer than max_len {self.max_len}")
             positions = torch.arange(tokens.shape[1], device=tokens.device)
-        return self.place(tokens, self.positions(positions))
+        return self.at_position(tokens, self.positions(positions))
 
-    def place(self, tokens: Tensor, places: Tensor) -> Tensor:
-        """Tokens (R, T) at the rows `places` (..., D) of the table of positions, to (R, T, D)."""
+    def at_position(self, tokens: Tensor, positions: Tensor) -> Tensor:
+        """Tokens (R, T) with position embeddings (..., D), to (R, T, D)."""
         words: Tensor = self.words(tokens)
         if self.drop_sum:
-            embedded: Tensor = self.dropout(torch.add(places, words, alpha=self.scale))
+            embedded: Tensor = self.dropout(torch.add(positions, words, alpha=self.scale))
         else:
-            embedded = torch.add(places, self.dropout(words), alpha=self.scale)
+            embedded = torch.add(positions, self.dropout(words), alpha=self.scale)
         return embedded
 
     def rows(self) -> Tensor:
-        """The table of positions, (T, D)."""
+        """The embeddings of all positions, (T, D)."""
         return self.positions.weight if isinstance(self.positions, nn.Embedding) else self.positions.rows()
 
 

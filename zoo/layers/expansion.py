@@ -3,13 +3,12 @@
 J. C. Hu, R. Cavicchioli, A. Capotondi: ExpansionNet (arXiv:2207.03327) and ExpansionNet v2 (arXiv:2208.06551). Source
 of the conventions: https://github.com/jchenghu/ExpansionNet_v2 (MIT).
 
-Both layers expand a sequence to another length and contract it back, in two streams: stream a weighs by relu(Z),
-stream b by relu(-Z), where Z (B, N, L) scores N expanded elements against L positions. Here Z is one tensor, never
-transposed in memory: the forward step (equations 3 and 5 of the v2 paper) normalises it over L, the backward step
-(equations 7 and 8; 6 and 7 of its later version) over N. The papers normalise the whole row of N and scale it by
-1 / N_G; the authors' code, and this module, normalise each group by itself before that. The paper's stream 1 is
-stream b of the authors' code and of this module; its later version misprints R_bw for R_fw in equations 3 and 5. Both
-streams are computed side by side, first a, then b.
+Both layers expand a sequence to another length and contract it back, in two streams: the weights of stream a are
+relu(Z), those of stream b relu(-Z), where Z (B, N, L) are the scores of N expanded elements and L positions. The
+forward step (equations 3 and 5 of the v2 paper) normalises over L, the backward step (equations 7 and 8; 6 and 7 of its
+later version) over N. The papers normalise the whole row of N and scale it by 1 / N_G; the authors' code, and this
+module, first normalise each group separately. The paper's stream 1 is stream b of the authors' code and of this module;
+its later version misprints R_bw for R_fw in equations 3 and 5. One tensor holds both streams, first a, then b.
 """
 
 from collections.abc import Sequence
@@ -18,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.layers.attention import joined
+from zoo.layers.attention import fuse_linears
 from zoo.layers.cache import Cache, append, widen, widen_pairs
 from zoo.precision import full_precision, no_autocast, product_type
 
@@ -28,10 +27,10 @@ EPSILON = 1e-9
 def normalise(weights: Tensor, dim: int | tuple[int, ...], groups: Sequence[int] = (), scale: float = 1.0) -> Tensor:
     """psi: divide by the sum along `dim`; zeros stay zeros. The result has the type of the products that follow.
 
-    `scale` is what weights were to be divided by before: only EPSILON notices that they are not.
-
-    With `groups`, lengths that add up to the last dimension, `dim` is the last: each group is normalised by itself and
-    divided by their number, so that they average.
+    Args:
+        groups: lengths of parts of the last dimension, for which `dim` must be -1: each part is normalised separately
+            and divided by their number, so that the results of the groups are averaged.
+        scale: divisor of the scores in the paper, which is not applied here: it only affects the weight of EPSILON.
     """
     if groups:
         parts = [normalise(part, -1, scale=scale) for part in torch.split(weights, list(groups), -1)]
@@ -53,13 +52,13 @@ class GatedStreams(nn.Module):
         self.register_buffer("bounds", bounds.view(2, 2, 1, 1, 1), persistent=False)
 
     def weigh(self, scores: Tensor) -> Tensor:
-        """relu(scores) and relu(-scores), (...) to (2, ...); in half precision, EPSILON would be 0, and rows 0 / 0."""
+        """relu(scores) and relu(-scores), (...) to (2, ...), in at least float32: in half precision EPSILON is 0."""
         scores = full_precision(scores)
         return torch.stack((scores.relu(), (-scores).relu()))
 
 
-def side_by_side(values: Tensor) -> Tensor:
-    """The values of both streams (B, L, 2 * D), one beside the other, as (2 * B, L, D)."""
+def stack_streams(values: Tensor) -> Tensor:
+    """The values of both streams, concatenated (B, L, 2 * D), as (2 * B, L, D)."""
     return values.view(*values.shape[:2], 2, -1).permute(2, 0, 1, 3).flatten(0, 1)
 
 
@@ -69,7 +68,7 @@ def gate(selector: Tensor, a: Tensor, b: Tensor) -> Tensor:
 
 
 class DynamicExpansion(nn.Module):
-    """Expand each of T positions to `length` elements conditioned on it, and contract T * length elements again.
+    """Expand each of T positions to `length` elements conditioned on it, and contract the T * length elements again.
 
     Element (i, e) has the query C_i + Q_e and the bias C_i + B_e. If `causal`, it attends to positions j <= i, and
     position j collects the elements of positions i <= j, so that row j depends on x_1 .. x_j only.
@@ -86,13 +85,16 @@ class DynamicExpansion(nn.Module):
         self.key = nn.Linear(d_model, d_model)
         self.streams = GatedStreams(d_model)
         self.dropout = nn.Dropout(dropout)
-        least = torch.tensor([1.0, -1.0])[:, None, None] * (d_model**0.5 * EPSILON)
-        self.register_buffer("totals", torch.cat((torch.ones(2, length, 1), least), 1), persistent=False)
+        epsilon = torch.tensor([1.0, -1.0])[:, None, None] * (d_model**0.5 * EPSILON)
+        self.register_buffer("totals", torch.cat((torch.ones(2, length, 1), epsilon), 1), persistent=False)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """(B, T, D) to (B, T, D); `mask` (B, T), of no causal one, is true at valid positions, others get zero."""
+        """(B, T, D) to (B, T, D).
+
+        `mask` (B, T), if not causal, is true at valid positions; others contribute nothing and collect nothing.
+        """
         streams, width = self.streams, x.shape[-1]
-        projection = joined(streams.selector, self.condition, self.key, streams.value_a, streams.value_b)
+        projection = fuse_linears(streams.selector, self.condition, self.key, streams.value_a, streams.value_b)
         selector, condition, key, values = torch.split(F.linear(x, *projection), [width] * 3 + [2 * width], -1)
         # (C_i + Q_e) . K_j = C_i . K_j + Q_e . K_j, so no expanded query is ever built.
         by_position = (condition @ key.transpose(1, 2))[:, :, None]  # (B, i, 1, j)
@@ -101,11 +103,11 @@ class DynamicExpansion(nn.Module):
         forward, backward = self._hide(weights, mask)
         expand = normalise(forward, -1, scale=width**0.5)
         contract = normalise(backward, (2, 3), scale=width**0.5)
-        collected = self._collect(expand.flatten(0, 1), contract.flatten(0, 1), side_by_side(values), condition)
+        collected = self._collect(expand.flatten(0, 1), contract.flatten(0, 1), stack_streams(values), condition)
         return gate(selector, *collected.chunk(2))
 
     def _hide(self, weights: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Weights for expanding (position j seen by i) and for contracting (i collected by j), of their shape."""
+        """Weights for expanding (i attends to j) and for contracting (j collects i), with zeros at hidden pairs."""
         if self.causal:
             hidden = weights.new_ones(weights.shape[2], weights.shape[2], dtype=torch.bool).triu(1)
         elif mask is not None:
@@ -131,48 +133,50 @@ class DynamicExpansion(nn.Module):
         return collected
 
     def start(self, like: Tensor) -> Cache:
-        """The cache before the first position; `like` (B, ..., D) gives batch size, device and type.
+        """The cache before the first position, for the batch size, device and type of `like` (B, ..., D).
 
-        rows: (R, 2, T, E + 2 D), [Q_e . K_j, value a, condition] above [anything, value b, key], since one tensor is
-        joined and reordered sooner than five; expand: (R, 2, j, i, E), the weights of positions j in the elements of
-        positions i, normalised, of both streams.
+        rows: (R, 2, T, E + 2 D), two rows per position, [Q_e . K_j, value a, condition] and [unused, value b, key]:
+        one tensor is concatenated and reordered in less time than five. expand: (R, 2, j, i, E), the normalised weights
+        of positions j in the elements of positions i, of both streams.
         """
         batch, length = like.shape[0], len(self.queries)
         rows = like.new_zeros(batch, 2, 0, 2 * like.shape[-1] + length, dtype=product_type(like))
         return {"rows": rows, "expand": full_precision(like.new_zeros(batch, 2, 0, 0, length))}
 
     def widen(self, caches: Cache) -> Cache:
-        """The cache with room for one more position, or those of several layers."""
+        """The cache, of one layer or several, extended by one position."""
         return {"rows": widen(caches["rows"]), "expand": widen_pairs(caches["expand"])}
 
     def projection(self) -> tuple[Tensor, ...]:
-        """What a step takes from the weights alone.
+        """Tensors of `step` that depend on weights only.
 
-        Weight and bias of one product for everything that it computes from x: selector, then `rows`. And of another
-        one, (2, E + 1, D + 1), whose last row is added: from the sums of each element's weights to the part of the
-        biases B, and to their total, which is then never 0.
+        Returns:
+            Weight and bias of one linear layer, from x to the selector and both cache rows of the position. And a
+            matrix (2, E + 1, D + 1), which maps the summed weights of the E elements to their part of the biases B and
+            to their total; its last row is a constant that keeps the total away from 0.
         """
         streams, element = self.streams, (self.queries @ self.key.weight, self.queries @ self.key.bias)
         layers = (streams.selector, element, streams.value_a, self.condition, streams.value_b, self.key)
         biases = full_precision(F.pad(self.biases, (0, 0, 0, 1))).expand(2, -1, -1)
         totals = torch.cat((biases, self.totals.to(biases.dtype)), -1)
-        return *(part.to(product_type(part)) for part in joined(*layers)), totals
+        return *(part.to(product_type(part)) for part in fuse_linears(*layers)), totals
 
     def step(self, x: Tensor, cache: Cache, projection: tuple[Tensor, ...]) -> tuple[Tensor, Cache]:
-        """One position: x (R, 1, D), the cache of R rows as `widen` gives it, and what `projection` gives.
+        """One position: x (R, 1, D) with the cache of R rows, after `widen`, and the results of `projection`.
 
-        The forward rows of earlier positions do not depend on later ones, so they are cached normalised; only the
-        new position's forward rows and its backward row are scored. Dropout is not applied.
+        The forward rows of earlier positions do not depend on later ones, so their normalised weights are cached; only
+        the new position's forward rows and its backward row are computed. Dropout is not applied.
         """
         weight, bias, totals = projection
         width, length = x.shape[-1], len(self.queries)
         selector, new = torch.split(F.linear(x, weight, bias), [width, length + 4 * width], -1)
-        # Two parts of equal size: the second begins with the end of the first, in the place of Q_e . K_j.
+        # Two rows of equal length: they overlap by E, since the second row's first E entries are unused.
         rows = append(cache["rows"], new.unfold(-1, length + 2 * width, 2 * width).transpose(1, 2))
         element, values, inner = torch.split(rows, [length, width, width], -1)
         condition, key = inner.unbind(1)
         # Scores of the new position's elements against all positions, and of all elements against the new position.
-        scores = _join(key @ condition[:, -1, :, None], condition @ key[:, -1, :, None], element[:, 0])  # (R, 2, T, E)
+        forward_scores, backward_scores = key @ condition[:, -1, :, None], condition @ key[:, -1, :, None]
+        scores = _add_element_scores(forward_scores, backward_scores, element[:, 0])  # (R, 2, T, E)
         # relu(z) for stream a, -relu(-z) for b, whose sums are then negative too.
         weights = torch.clamp(full_precision(scores)[:, None], *self.streams.bounds)  # (R, 2, 2, T, E)
         to_expand, to_contract = weights.unbind(2)
@@ -182,7 +186,7 @@ class DynamicExpansion(nn.Module):
             summed = torch.baddbmm(totals[:, length:], backward, totals[:, :length]).transpose(0, 1)  # (R, 2, D + 1)
         # Append the new position's forward rows; earlier rows do not depend on it and get a row of zeros.
         total = (forward + totals[:, length:, width:]).transpose(0, 1)[:, :, None]
-        expand = _extend(cache["expand"], to_expand, total)  # (R, 2, j, i, E)
+        expand = _append_weights(cache["expand"], to_expand, total)  # (R, 2, j, i, E)
         gathered = torch.bmm(expand.flatten(0, 1).flatten(2), to_contract.flatten(0, 1).flatten(1)[..., None])
         biases = torch.baddbmm(summed[..., :width], to_contract.sum(-1), condition)  # (R, 2, D)
         collected = torch.baddbmm(biases.flatten(0, 1)[:, None], gathered.transpose(1, 2), values.flatten(0, 1))
@@ -190,16 +194,16 @@ class DynamicExpansion(nn.Module):
         return gate(selector, *streams.unbind(1)), {"rows": rows, "expand": expand}
 
 
-def _extend(expand: Tensor, weights: Tensor, total: Tensor) -> Tensor:
-    """`expand` (R, 2, j, i, E), see `widen_pairs`, with the new position's `weights` (R, 2, j, E) over `total`."""
+def _append_weights(expand: Tensor, weights: Tensor, total: Tensor) -> Tensor:
+    """Add the new position's `weights` (R, 2, j, E), divided by `total`, to `expand` (R, 2, j, i, E)."""
     if torch.is_grad_enabled():
         return torch.cat((F.pad(expand, (0, 0, 0, 0, 0, 1)), (weights / total)[:, :, :, None]), 3)
     torch.div(weights, total, out=expand[:, :, :, -1])
     return expand
 
 
-def _join(forward: Tensor, backward: Tensor, element: Tensor) -> Tensor:
-    """Scores (R, 2, T, E): `forward` (R, T, 1) plus the elements (R, T, E), `backward` plus those of the last."""
+def _add_element_scores(forward: Tensor, backward: Tensor, element: Tensor) -> Tensor:
+    """Scores (R, 2, T, E): `forward` (R, T, 1) plus Q_e . K_j (R, T, E), and `backward` plus that of the last j."""
     if torch.is_grad_enabled():
         return torch.stack((forward + element, backward + element[:, -1:]), 1)
     scores = element.new_empty(element.shape[0], 2, *element.shape[1:])
@@ -226,7 +230,7 @@ class StaticExpansion(nn.Module):
         Masked positions get an output too, which is meaningless and does not affect other positions.
         """
         streams, width = self.streams, x.shape[-1]
-        projection = joined(streams.value_a, streams.value_b, streams.selector, self.key)
+        projection = fuse_linears(streams.value_a, streams.value_b, streams.selector, self.key)
         values, selector, key = torch.split(F.linear(x, *projection), [2 * width, width, width], -1)
         # The scores Z^T (B, L, N) are not divided by sqrt(d), which normalising would undo.
         weights = streams.weigh(self.dropout(F.linear(key, self.queries)))  # (2, B, L, N)
@@ -234,6 +238,6 @@ class StaticExpansion(nn.Module):
         # Expand over the visible positions, then contract: each group's weights sum to one, and groups average.
         expand = normalise(visible, 2, scale=width**0.5).flatten(0, 1).transpose(1, 2)  # R_fw, (2 * B, N, L)
         contract = normalise(weights, -1, self.lengths, width**0.5).flatten(0, 1)  # R_bw, (2 * B, L, N)
-        expanded = self.dropout(torch.baddbmm(self.biases, expand, side_by_side(values)))
+        expanded = self.dropout(torch.baddbmm(self.biases, expand, stack_streams(values)))
         collected = self.dropout(contract @ expanded)
         return gate(selector, *collected.chunk(2))

@@ -36,34 +36,41 @@ class LSTMCell(nn.Module):
             nn.init.uniform_(parameter, -(d_hidden**-0.5), d_hidden**-0.5)
 
     def project(self, x: Tensor) -> Tensor:
-        """Part (..., 4R or 5R) of the pre-activations from the input, all biases included."""
+        """The input's part of the pre-activations (..., 4R or 5R), with all biases."""
         return F.linear(x, self.input.weight, self.both_biases())
 
     def preactivate(self, projected: Tensor, past: Tensor) -> Tensor:
-        """Add the part from the past state (rows, d_past) to `project` of one position (rows, 4R or 5R)."""
+        """The pre-activations (rows, 4R or 5R): `project` of one position plus the part of the past (rows, d_past)."""
         return torch.addmm(projected, past, self.recurrent.weight.t())
 
     def both_biases(self) -> Tensor | None:
-        """Their sum, (4R or 5R,); None without biases."""
+        """The sum of the biases of input and recurrence, (4R or 5R,); None without biases."""
         return self.input.bias + self.recurrent.bias if self.biased else None
 
     def update(self, gates: Tensor, candidates: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
-        """The next hidden and cell state (rows, R) from pre-activations: `gates` (rows, 3R), `candidates` the rest."""
-        let_in, keep, let_out = gates.sigmoid().chunk(3, -1)
+        """The next hidden and cell state (rows, R).
+
+        Args:
+            gates: pre-activations of the gates, (rows, 3R).
+            candidates: those of the candidate, (rows, R), or (rows, 2R) with `maxout`.
+            cell: the cell state before, (rows, R).
+        """
+        input_gate, forget_gate, output_gate = gates.sigmoid().chunk(3, -1)
         candidate = torch.maximum(*candidates.chunk(2, -1)) if self.maxout else candidates.tanh()
-        cell = torch.addcmul(keep * cell, let_in, candidate)
-        return let_out * cell.tanh(), cell
+        cell = torch.addcmul(forget_gate * cell, input_gate, candidate)
+        return output_gate * cell.tanh(), cell
 
     def forward(self, projected: Tensor, past: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
-        """One position: `projected` as for `preactivate`, the past state and the cell (rows, R); as `update` gives."""
-        whole = self.preactivate(projected, past)
-        gates, candidates = torch.split(whole, [3 * self.d_hidden, whole.shape[1] - 3 * self.d_hidden], 1)
+        """The next hidden and cell state (rows, R), from `project` of the input, the past state and the cell state."""
+        preactivations = self.preactivate(projected, past)
+        n_gates = 3 * self.d_hidden
+        gates, candidates = torch.split(preactivations, [n_gates, preactivations.shape[1] - n_gates], 1)
         return self.update(gates, candidates, cell)
 
     def read(self, x: Tensor, past: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
-        """One position whose input (rows, d_input) follows from earlier ones."""
-        after: tuple[Tensor, Tensor] = self(self.project(x), past, cell)
-        return after
+        """The next hidden and cell state (rows, R), from an input (rows, d_input) that is not yet projected."""
+        states: tuple[Tensor, Tensor] = self(self.project(x), past, cell)
+        return states
 
 
 def two_lstms(
@@ -73,10 +80,17 @@ def two_lstms(
     inputs: Tensor,
     rows: dict[str, Tensor],
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """One position of a language LSTM above an attention LSTM, as in Up-Down: its output, and the next `STATES`.
+    """One position of a language LSTM above an attention LSTM, as in Up-Down.
 
-    `read` gives what the language LSTM reads, from the attention LSTM's state (rows, R); `inputs` (rows, 4 R) are what
-    the attention LSTM's `project` gives, and its past is [language state; attention state].
+    The attention LSTM's past is [language state; attention state].
+
+    Args:
+        read: maps the attention LSTM's state (rows, R) to the input of the language LSTM.
+        inputs: (rows, 4 R), `project` of the attention LSTM's input.
+        rows: the states of both LSTMs, see `STATES`.
+
+    Returns:
+        The language LSTM's state (rows, R), and the next states of both.
     """
     past = torch.cat((rows["language"], rows["attention"]), 1)
     attention, attention_cell = attention_lstm(inputs, past, rows["attention_cell"])
@@ -85,3 +99,4 @@ def two_lstms(
 
 
 STATES = ("language", "attention", "language_cell", "attention_cell")
+"""Hidden states, then cell states, of `two_lstms`."""

@@ -42,27 +42,28 @@ class ResidualLayer(nn.Module):
         self.post_norm = post_norm
         self.feed_forward: FeedForward | None = None
 
-    def enter(self, x: Tensor, norm: nn.Module) -> Tensor:
-        """Input of a branch."""
-        entering: Tensor = x if self.post_norm else norm(x)
-        return entering
+    def branch_input(self, x: Tensor, norm: nn.Module) -> Tensor:
+        """The input of a branch: norm(x), or x itself with `post_norm`."""
+        branch_input: Tensor = x if self.post_norm else norm(x)
+        return branch_input
 
-    def leave(self, x: Tensor, branch: Tensor, norm: nn.Module) -> Tensor:
-        """The residual stream after a branch."""
-        left: Tensor = x + self.dropout(branch)
-        return norm(left) if self.post_norm else left
+    def add_branch(self, x: Tensor, branch: Tensor, norm: nn.Module) -> Tensor:
+        """The residual stream after a branch: x + dropout(branch), normalised with `post_norm`."""
+        x = x + self.dropout(branch)
+        return norm(x) if self.post_norm else x
 
-    def add_feed_forward(self, d_model: int, d_ff: int | None, norm: NormFactory) -> None:
-        """Add the feed-forward branch, unless `d_ff` is None."""
+    def build_feed_forward(self, d_model: int, d_ff: int | None, norm: NormFactory) -> None:
+        """Create the feed-forward branch, unless `d_ff` is None."""
         if d_ff is not None:
             self.feed_forward_norm = norm(d_model)
             self.feed_forward = FeedForward(d_model, d_ff, self.dropout.p)
 
-    def feed(self, x: Tensor) -> Tensor:
-        """The residual stream after the feed-forward, if there is one."""
+    def feed_forward_branch(self, x: Tensor) -> Tensor:
+        """The residual stream after the feed-forward branch, if there is one."""
         if self.feed_forward is None:
             return x
-        return self.leave(x, self.feed_forward(self.enter(x, self.feed_forward_norm)), self.feed_forward_norm)
+        branch = self.feed_forward(self.branch_input(x, self.feed_forward_norm))
+        return self.add_branch(x, branch, self.feed_forward_norm)
 
 
 class EncoderLayer(ResidualLayer):
@@ -81,16 +82,16 @@ class EncoderLayer(ResidualLayer):
         super().__init__(dropout, post_norm)
         self.mixer_norm = norm(d_model)
         self.mixer = mixer
-        self.add_feed_forward(d_model, d_ff, norm)
+        self.build_feed_forward(d_model, d_ff, norm)
 
     def forward(self, x: Tensor, mask: Tensor | None = None, *context: Tensor) -> Tensor:
         """(B, L, D) to (B, L, D); `mask` (B, L) is true at valid tokens, `context` is passed to the mixer."""
-        mixed = self.mixer(self.enter(x, self.mixer_norm), mask, *context)
-        return self.feed(self.leave(x, mixed, self.mixer_norm))
+        mixed = self.mixer(self.branch_input(x, self.mixer_norm), mask, *context)
+        return self.feed_forward_branch(self.add_branch(x, mixed, self.mixer_norm))
 
 
 def attention_mixers(layers: nn.Module) -> list[nn.Module]:
-    """The mixers of a list of encoder layers that attend: those with heads, which expansion has not."""
+    """The mixers of encoder layers that are attention, which have heads, and not expansion."""
     mixers = [layer.mixer for layer in layers.children() if isinstance(layer, EncoderLayer)]
     return [mixer for mixer in mixers if hasattr(mixer, "n_heads")]
 
@@ -114,32 +115,41 @@ class DecoderLayer(ResidualLayer):
         self.mixer = mixer
         self.cross_norm = norm(d_model)
         self.cross_attention = cross_attention
-        self.add_feed_forward(d_model, d_ff, norm)
+        self.build_feed_forward(d_model, d_ff, norm)
 
     def forward(
         self, x: Tensor, keys: Tensor, values: Tensor, memory_mask: Tensor | None = None, *context: Tensor
     ) -> Tensor:
-        """(B * n, T, D) to the same; keys and values from `cross_attention.project`, which `context` is passed to."""
-        mixed = self.mixer(self.enter(x, self.mixer_norm))
-        return self.go_on(x, mixed, keys, values, memory_mask, *context)
+        """(B * n, T, D) to the same.
+
+        Args:
+            keys, values: from `cross_attention.project`.
+            context: further arguments of `cross_attention`.
+        """
+        mixed = self.mixer(self.branch_input(x, self.mixer_norm))
+        return self.after_mixer(x, mixed, keys, values, memory_mask, *context)
 
     def step(
         self, x: Tensor, keys: Tensor, values: Tensor, memory_mask: Tensor, cache: Cache, projection: tuple[Tensor, ...]
     ) -> tuple[Tensor, Cache]:
-        """One position: x (R, 1, D) with the mixer's cache of R rows and its `projection`."""
-        mixed, cache = self.mixer.step(self.enter(x, self.mixer_norm), cache, projection)
-        return self.go_on(x, mixed, keys, values, memory_mask), cache
+        """One position: x (R, 1, D) with the cache of R rows and the `projection` of the mixer."""
+        mixed, cache = self.mixer.step(self.branch_input(x, self.mixer_norm), cache, projection)
+        return self.after_mixer(x, mixed, keys, values, memory_mask), cache
 
-    def go_on(
+    def after_mixer(
         self, x: Tensor, mixed: Tensor, keys: Tensor, values: Tensor, memory_mask: Tensor | None, *context: Tensor
     ) -> Tensor:
-        """The residual stream after the layer, from what entered it and what the mixer made of it."""
-        return self.feed(self.look(self.leave(x, mixed, self.mixer_norm), keys, values, memory_mask, *context))
+        """The output of the layer, from its input and the output of its mixer."""
+        x = self.add_branch(x, mixed, self.mixer_norm)
+        x = self.cross_attention_branch(x, keys, values, memory_mask, *context)
+        return self.feed_forward_branch(x)
 
-    def look(self, x: Tensor, keys: Tensor, values: Tensor, memory_mask: Tensor | None, *context: Tensor) -> Tensor:
-        """The cross-attention branch, (B * n, T, D) to the same."""
-        looked = self.cross_attention(self.enter(x, self.cross_norm), keys, values, memory_mask, *context)
-        return self.leave(x, looked, self.cross_norm)
+    def cross_attention_branch(
+        self, x: Tensor, keys: Tensor, values: Tensor, memory_mask: Tensor | None, *context: Tensor
+    ) -> Tensor:
+        """The residual stream (B * n, T, D) after cross-attention."""
+        attended = self.cross_attention(self.branch_input(x, self.cross_norm), keys, values, memory_mask, *context)
+        return self.add_branch(x, attended, self.cross_norm)
 
 
 class StackOutput(nn.Module):

@@ -1,9 +1,9 @@
-"""X-linear attention: bilinear products of query and keys, from which spatial and channel weights follow.
+"""X-linear attention: spatial and channel weights from bilinear products of query and keys.
 
 Y. Pan, T. Yao, Y. Li, T. Mei: "X-Linear Attention Networks for Image Captioning", CVPR 2020, section 3.1; and the
-encoder of X-LAN and X-Transformer, section 3.2: a global vector that attends to the regions, and regions that read it.
-As in the authors' code (https://github.com/JDAI-CV/image-captioning, no licence stated), which has CELU and group
-normalisation where the paper has ELU alone.
+encoder of X-LAN and X-Transformer, section 3.2: a global vector attends to the regions, which are then fused with it.
+This follows the authors' code (https://github.com/JDAI-CV/image-captioning, no licence stated), which uses CELU and
+group normalisation where the paper has ELU.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from zoo.layers.residual import ResidualLayer
 class Fusion(nn.Module):
     """norm(x + dropout(ReLU(W [g; x] + b))).
 
-    The product with g is one of its own, so that it is done once for all rows that read the same vector.
+    The product with g is separate, so that it is computed once for all rows with the same g.
     """
 
     def __init__(self, d_model: int, dropout: float) -> None:
@@ -30,32 +30,35 @@ class Fusion(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def project(self, vectors: Tensor) -> Tensor:
-        """The part (B, T, D) of the vectors g (B, T, D)."""
+        """The part of the product that depends on the vectors g (B, T, D), of the same shape."""
         return F.linear(vectors, self.linear.weight.chunk(2, 1)[0])
 
     def forward(self, x: Tensor, projected: Tensor) -> Tensor:
-        """Rows (B * n, T, D), and of `project` one vector for all of an image (B, 1, D), or as many as rows."""
-        read = F.linear(x, self.linear.weight.chunk(2, 1)[1], self.linear.bias)
-        read = (read.view(projected.shape[0], -1, x.shape[-1]) + projected).view(x.shape)
-        fused: Tensor = self.norm(x + self.dropout(read.relu()))
+        """Fuse rows x (B * n, T, D) with `project` of one vector per image (B, 1, D), or of one per row."""
+        product = F.linear(x, self.linear.weight.chunk(2, 1)[1], self.linear.bias)
+        product = (product.view(projected.shape[0], -1, x.shape[-1]) + projected).view(x.shape)
+        fused: Tensor = self.norm(x + self.dropout(product.relu()))
         return fused
 
 
 ALPHA = 1.3
-Seen = tuple[Tensor, Tensor]
-"""The keys that queries see: what is added to their scores, and their weights in a mean; each (B, 1, Q or 1, L)."""
+Visibility = tuple[Tensor, Tensor]
+"""The keys that queries may attend to: an attention bias, and weights of a mean over them; each (B, 1, Q or 1, L)."""
 
 
-def seen_where(mask: Tensor, dtype: torch.dtype) -> Seen:
-    """What queries see by a mask (B, L), or (B, Q, L) where they differ; without any key, all keys alike."""
+def visibility(mask: Tensor, dtype: torch.dtype) -> Visibility:
+    """The `Visibility` of a mask (B, L), or (B, Q, L) where queries differ.
+
+    Queries without a visible key attend to all keys evenly.
+    """
     mask = mask[:, None, None] if mask.dim() == 2 else mask[:, None]
-    # The lowest number, not minus infinity: a softmax over hidden keys alone is then even.
+    # The lowest number, not minus infinity: a softmax over hidden keys only is then uniform.
     attention_bias = torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, torch.finfo(dtype).min)
     return attention_bias, mask.to(dtype) / mask.sum(-1, keepdim=True).clamp(min=1)
 
 
 class TwoProjections(nn.Module):
-    """GroupNorm(CELU(W x + b)) twice, as one product: every head of every row is normalised by itself."""
+    """GroupNorm(CELU(W x + b)) with two sets of weights, as one product; a group is one head of one row."""
 
     def __init__(self, d_model: int, n_heads: int) -> None:
         super().__init__()
@@ -77,7 +80,7 @@ class XLinearAttention(nn.Module):
     gives q and v1, `memory` k and v2. W_J, w_b and W_c are those of all heads.
 
     Args:
-        d_attention: width of J; half of a head's if not given.
+        d_attention: width of J; half of a head's width if not given.
         dropout: rate on J.
     """
 
@@ -96,34 +99,40 @@ class XLinearAttention(nn.Module):
         projected: tuple[Tensor, Tensor] = self.memory(memory)
         return projected
 
-    def forward(self, queries: Tensor, keys: Tensor, values: Tensor, seen: Seen | None = None) -> Tensor:
+    def forward(self, queries: Tensor, keys: Tensor, values: Tensor, visible: Visibility | None = None) -> Tensor:
         """Attend: (B * n, T, D), as the queries.
 
         Args:
             queries: (B * n, T, D); the n rows of an image are adjacent and share its keys.
             keys, values: from `project`.
-            seen: see `seen_where`, of B images or of one for all, Q being n * T or 1; all keys if not given.
+            visible: see `visibility`; of B images or of one for all, with Q of n * T or 1. All keys if not given.
         """
         rows = queries.reshape(keys.shape[0], -1, queries.shape[-1])
-        query, own = self.query(rows)
+        query, query_values = self.query(rows)  # q, v1
         products = query[:, :, :, None] * keys[:, :, None]
         joint = self.dropout(self.joint(products).relu())
         scores = self.spatial(joint).squeeze(-1)
-        if seen is None:
+        if visible is None:
             mean = joint.mean(-2)
         else:
-            attention_bias, share = seen
+            attention_bias, share = visible
             scores = scores + attention_bias
             mean = (joint * share[..., None]).sum(-2)
         weights = scores.softmax(-1).to(values.dtype)
         gate = self.channel(mean).sigmoid()
-        attended: Tensor = own * (weights @ values) * gate
+        attended: Tensor = query_values * (weights @ values) * gate
         return attended.transpose(1, 2).reshape(queries.shape)
 
 
 @dataclass(frozen=True, slots=True)
 class XLinearDropouts:
-    """Rates after each attention (and in a feed-forward), on the bilinear products, and where a vector is fused."""
+    """Dropout rates.
+
+    Attributes:
+        branch: after each attention, and in a feed-forward.
+        attention: on the bilinear products.
+        fusion: where a vector is fused.
+    """
 
     branch: float
     attention: float
@@ -139,16 +148,16 @@ class XLinearEncoderLayer(ResidualLayer):
         super().__init__(dropouts.branch, post_norm=True)
         self.attention = XLinearAttention(d_model, n_heads, d_attention, dropouts.attention)
         self.fusion = Fusion(d_model, dropouts.fusion)
-        self.add_feed_forward(d_model, d_ff, nn.LayerNorm)
+        self.build_feed_forward(d_model, d_ff, nn.LayerNorm)
 
-    def forward(self, vector: Tensor, x: Tensor, seen: Seen) -> tuple[Tensor, Tensor]:
-        """(B, D) and (B, L, D) to the same."""
-        vector = self.dropout(self.attention(vector[:, None], *self.attention.project(x), seen))
-        return vector[:, 0], self.feed(self.fusion(x, self.fusion.project(vector)))
+    def forward(self, vector: Tensor, x: Tensor, visible: Visibility) -> tuple[Tensor, Tensor]:
+        """The global vector (B, D) and regions (B, L, D) to the same."""
+        vector = self.dropout(self.attention(vector[:, None], *self.attention.project(x), visible))
+        return vector[:, 0], self.feed_forward_branch(self.fusion(x, self.fusion.project(vector)))
 
 
 class XLinearEncoder(nn.Module):
-    """Layers over regions and their mean, and norm(W [g_0; ..; g_N]) over the vectors of all layers, the mean first."""
+    """Layers over regions and a global vector g, which starts as their mean g_0; it ends as norm(W [g_0; ..; g_N])."""
 
     def __init__(
         self,
@@ -167,10 +176,10 @@ class XLinearEncoder(nn.Module):
         self.output = nn.Linear((n_layers + 1) * d_model, d_model)
         self.norm = nn.LayerNorm(d_model)
 
-    def forward(self, x: Tensor, mask: Tensor, seen: Seen) -> tuple[Tensor, Tensor]:
-        """Regions (B, L, D), their mask (B, L) and what `seen_where` makes of it to regions and the vector (B, D)."""
+    def forward(self, x: Tensor, mask: Tensor, visible: Visibility) -> tuple[Tensor, Tensor]:
+        """Regions (B, L, D), their mask (B, L) and its `visibility`, to regions and the global vector (B, D)."""
         vectors = [mean_of_valid(x.masked_fill(~mask[..., None], 0.0), mask)]
         for layer in self.layers:
-            vector, x = layer(vectors[-1], x, seen)
+            vector, x = layer(vectors[-1], x, visible)
             vectors.append(vector)
         return x, self.norm(self.output(torch.cat(vectors, -1)))

@@ -1,4 +1,4 @@
-"""Adaptive attention: at each word, the regions of the image or a visual sentinel that the LSTM keeps beside its state.
+"""Adaptive attention: each word attends to the regions of the image, and to a visual sentinel from the LSTM.
 
 J. Lu, C. Xiong, D. Parikh, R. Socher: "Knowing When to Look: Adaptive Attention via A Visual Sentinel for Image
 Captioning", CVPR 2017, section 2.
@@ -25,7 +25,7 @@ class SentinelAttention(nn.Module):
     """Additive attention to the regions a_1 .. a_L of an image and to the sentinel s of a word.
 
     With f = relu(W_s s), q = tanh(W_h h) and the keys W_a a_i and W_f f,
-    weights = softmax(w . tanh(key + W_q q)) over all L + 1, and the answer is q + sum_i weights_i a_i + weights_s f.
+    weights = softmax(w . tanh(key + W_q q)) over all L + 1, and the output is q + sum_i weights_i a_i + weights_s f.
     The sentinel's weight is the paper's beta.
 
     Args:
@@ -44,15 +44,15 @@ class SentinelAttention(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def project(self, regions: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys (B, L, A) of an image, and an attention bias (B, 1, L + 1) to be added to the scores.
+        """The keys (B, L, A) of an image's regions (B, L, D), and an attention bias (B, 1, L + 1) for the scores.
 
-        `regions` are (B, L, D), `mask` (B, L) is true where valid. The sentinel comes last, and is always visible.
+        `mask` (B, L) is true at valid regions. The sentinel comes last and is always visible.
         """
         attention_bias = torch.zeros_like(mask, dtype=regions.dtype).masked_fill_(~mask, -torch.inf)
         return self.key(regions), F.pad(attention_bias, (0, 1))[:, None]
 
     def forward(self, state: Tensor, sentinel: Tensor, keys: Tensor, values: Tensor, attention_bias: Tensor) -> Tensor:
-        """What each state attends to, (B * n, D).
+        """The output for each state, (B * n, D).
 
         Args:
             state, sentinel: (B * n, D); the n rows of an image are adjacent and share its keys.
@@ -60,27 +60,27 @@ class SentinelAttention(nn.Module):
             values: (B, L, D), the regions.
         """
         images, width = keys.shape[0], keys.shape[2]
-        fallback = self.dropout(self.sentinel(sentinel).relu())
-        looking = self.dropout(self.state(state).tanh())
-        query = self.query(looking)
-        own = (self.sentinel_key(fallback) + query).view(images, -1, 1, width)
-        hidden = torch.cat((keys[:, None] + query.view(images, -1, 1, width), own), 2)
+        f = self.dropout(self.sentinel(sentinel).relu())
+        q = self.dropout(self.state(state).tanh())
+        query = self.query(q)
+        of_sentinel = (self.sentinel_key(f) + query).view(images, -1, 1, width)
+        hidden = torch.cat((keys[:, None] + query.view(images, -1, 1, width), of_sentinel), 2)
         scores = self.dropout(hidden.tanh()) @ self.score.weight.view(-1) + self.score.bias
         weights = (scores + attention_bias).softmax(-1)
-        seen = torch.bmm(weights[..., :-1], values)
-        answer: Tensor = seen.flatten(0, 1) + weights[..., -1:].flatten(0, 1) * fallback + looking
-        return answer
+        attended = torch.bmm(weights[..., :-1], values)
+        output: Tensor = attended.flatten(0, 1) + weights[..., -1:].flatten(0, 1) * f + q
+        return output
 
 
 class AdaptiveAttention(RecurrentCaptioner):
     """An LSTM over [word; image] with a sentinel s_t = sigmoid(W_x x + W_v v + W_h h_{t-1}) tanh(c_t).
 
-    p(w_t) = softmax(W tanh(W_o a_t)), where a_t is the answer of `SentinelAttention`.
+    p(w_t) = softmax(W tanh(W_o a_t)), where a_t is the output of `SentinelAttention`.
 
     Args:
         d_model: R, of the LSTM, the embedded regions and the embedded image.
-        dropout: of embedded words, regions and image, of state and sentinel where they are attended with, within the
-            attention, and before the logits.
+        dropout: of embedded words, regions and image, of state and sentinel before and within the attention, and before
+            the logits.
     """
 
     per_row = ("image",)
@@ -116,7 +116,7 @@ class AdaptiveAttention(RecurrentCaptioner):
         self.vocabulary = nn.Linear(d_model, vocab_size)
 
     def encode(self, visual: Visual) -> Memory:
-        features, mask = self.look(visual)
+        features, mask = self.valid_features(visual)
         regions = self.region_embedding(features)
         keys, attention_bias = self.attention.project(regions, mask)
         image = self.image_embedding(mean_of_valid(features, mask))
@@ -135,8 +135,13 @@ class AdaptiveAttention(RecurrentCaptioner):
         gates, gate = torch.split(inputs, [4 * self.d_model, self.d_model], 1)
         hidden, cell = self.lstm(gates, rows["hidden"], rows["cell"])
         sentinel = (gate + self.sentinel_past(rows["hidden"])).sigmoid() * cell.tanh()
-        asking, kept = self.state_dropout(hidden), self.state_dropout(sentinel)
-        attended = self.attention(asking, kept, images["keys"], images["values"], images["attention_bias"])
+        attended = self.attention(
+            self.state_dropout(hidden),
+            self.state_dropout(sentinel),
+            images["keys"],
+            images["values"],
+            images["attention_bias"],
+        )
         return attended, {"hidden": hidden, "cell": cell}
 
     def predict(self, outputs: Tensor, words: Tensor) -> Tensor:
@@ -144,8 +149,8 @@ class AdaptiveAttention(RecurrentCaptioner):
 
 
 CONVERTER = Converter(
-    what="ImageCaptioning.pytorch's adaptive attention",
-    parts=(
+    source="ImageCaptioning.pytorch's adaptive attention",
+    renames=(
         *WORDS,
         *ATTENTION,
         (r"^fc_embed\.", "image_embedding."),
@@ -161,7 +166,7 @@ CONVERTER = Converter(
         (r"^core\.lstm\.r_v2h\.", "sentinel_image."),
         (r"^core\.lstm\.r_h2h\.", "sentinel_past."),
     ),
-    where=ATTENTION_SIZES,
+    size_axes=ATTENTION_SIZES,
     hint=HINT,
 )
 """Weights of `adaatt`: see `zoo.shared_official_names.luo_lstm`."""

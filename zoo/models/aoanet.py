@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.captioner import Memory, Visual, VisualSpec
-from zoo.converter import Converter, Tensors, lstm_names, zoo_lstm
+from zoo.converter import Converter, Tensors, convert_lstm, lstm_names
 from zoo.fast.aoanet import AoAScan
 from zoo.layers.annotated_norm import EPSILON, AnnotatedNorm
 from zoo.layers.aoa import AoADropouts, AoARefiner, AttentionOnAttention, MemoriesAttention
-from zoo.layers.attention import head_width, joined
+from zoo.layers.attention import fuse_linears, head_width
 from zoo.layers.lstm import LSTMCell
 from zoo.layers.pooling import mean_of_valid
 from zoo.layers.residual import attention_mixers
@@ -26,13 +26,13 @@ BRANCH_DROPOUT, GATE_DROPOUT = 0.1, 0.3  # of the refiner, in the authors' code
 
 
 class AoACaptioner(RecurrentCaptioner):
-    """An LSTM with attention on attention, over regions that a refiner may have worked on.
+    """An LSTM decoder with attention on attention, over embedded regions and an optional refiner of them.
 
     h = LSTM([word; mean + context], h); context = GLU(W [1/M sum_m attend_m(norm(h)); h]); p = softmax(W context).
 
     Args:
-        refiner: its `layers` attend among regions; without one the LSTM attends to the embedded regions directly.
-        n_memories: M, keys and values of the image that each query attends to; the answers are averaged.
+        refiner: an encoder of regions with `layers` of attention; without it the decoder attends to embedded regions.
+        n_memories: M, parallel cross-attentions, each with its own keys and values, whose results are averaged.
         d_word: width of word embeddings; d_model if not given.
         dropout: on embedded regions and words, on the context that is fed back to the LSTM, and before the vocabulary.
         attention_dropout: in the decoder.
@@ -75,13 +75,17 @@ class AoACaptioner(RecurrentCaptioner):
         return () if self.refiner is None else attention_mixers(self.refiner.get_submodule("layers"))
 
     def encode(self, visual: Visual) -> Memory:
-        """See `Captioner.encode`; keys and values (B, H, M * L, d_k), and what the mean region adds to the LSTM."""
-        features, mask = self.look(visual)
+        """See `Captioner.encode`.
+
+        `extra` has the keys and values (B, H, M * L, d_k), their attention bias, the mean region (B, D), and as "image"
+        its part of the LSTM's pre-activations, with the biases (B, 4 D).
+        """
+        features, mask = self.valid_features(visual)
         regions = self.region_embedding(features)
         if self.refiner is not None:
             regions = self.refine(regions, mask, visual)
         memories: list[nn.Linear] = list(self.memories)  # type: ignore[arg-type]  # ModuleList is not generic
-        projected = F.linear(regions, *joined(*memories)).view(*mask.shape, len(memories), 2, -1)
+        projected = F.linear(regions, *fuse_linears(*memories)).view(*mask.shape, len(memories), 2, -1)
         first, second = projected.unbind(3)
         keys, values = (second, first) if len(memories) == 1 else (first, second)  # the authors' two codebases differ
         mean = mean_of_valid(regions.masked_fill(~mask[..., None], 0.0), mask)
@@ -93,17 +97,17 @@ class AoACaptioner(RecurrentCaptioner):
             {"keys": keys, "values": values, "mean": mean, "image": image, "attention_bias": attention_bias},
         )
 
-    def refine(self, regions: Tensor, mask: Tensor, visual: Visual) -> Tensor:  # noqa: ARG002  # a graph is made of it
-        """The regions (B, L, R) after the refiner."""
+    def refine(self, regions: Tensor, mask: Tensor, visual: Visual) -> Tensor:  # noqa: ARG002  # for subclasses
+        """The regions (B, L, D) after the refiner."""
         assert self.refiner is not None
         refined: Tensor = self.refiner(regions, mask)
         return refined
 
     def shared_tensors(self) -> dict[str, Tensor]:
-        """See `RecurrentCaptioner.shared_tensors`; one product of the hidden state, for the query and for the gate.
+        """See `RecurrentCaptioner.shared_tensors`: one matrix computes query and gate from the hidden state.
 
         The query is W norm(h) + b = W G (h - mean(h)) / (deviation + eps) + (W s + b), where G is the norm's gain and s
-        its shift; W G less the means of its rows needs no mean of h.
+        its shift. Subtracting from the rows of W G their means has the same effect as subtracting mean(h).
         """
         norm, query, mix = self.query_norm, self.query, self.gate.mix
         scaled = query.weight * norm.gain
@@ -119,19 +123,19 @@ class AoACaptioner(RecurrentCaptioner):
         hidden, cell = self.lstm(inputs, past, rows["cell"])
         query, mixed = torch.split(F.linear(hidden, images["of_hidden"], images["hidden_bias"]), [width, 2 * width], 1)
         queries = torch.addcdiv(images["query"], query, hidden.std(1, keepdim=True) + EPSILON)
-        answer = self.attention(queries, images["keys"], images["values"], images["attention_bias"])
-        context = F.glu(torch.addmm(mixed, answer, self.gate.mix.weight[:, :width].t()), 1)
+        attended = self.attention(queries, images["keys"], images["values"], images["attention_bias"])
+        context = F.glu(torch.addmm(mixed, attended, self.gate.mix.weight[:, :width].t()), 1)
         return context, {"hidden": hidden, "cell": cell, "context": context}
 
     def scan(self, inputs: Tensor, images: dict[str, Tensor]) -> Tensor:
         keys = images["keys"]
-        (batch, n_heads, places, _), (rows, length, _) = keys.shape, inputs.shape
+        (batch, n_heads, n_keys, _), (rows, length, _) = keys.shape, inputs.shape
         of_context, of_hidden = self.lstm.recurrent.weight.split_with_sizes([self.d_model, self.d_model], 1)
-        norm, query = self.query_norm, self.query  # the norm's gain and shift go into the query's matrix
+        norm, query = self.query_norm, self.query  # the norm's gain and shift become part of the query layer
         contexts: Tensor = AoAScan.apply(
             *(inputs, keys, images["values"], images["attention_bias"]),
-            _mask(self.context_dropout, inputs, (length, rows, self.d_model)),
-            _mask(self.attention.dropout, inputs, (length, batch * n_heads, rows // batch, places)),
+            _dropout_factors(self.context_dropout, inputs, (length, rows, self.d_model)),
+            _dropout_factors(self.attention.dropout, inputs, (length, batch * n_heads, rows // batch, n_keys)),
             self.attention.n_memories,
             torch.cat((of_hidden, of_context), 1),
             *(query.weight * norm.gain, torch.addmv(query.bias, query.weight, norm.shift)),
@@ -141,7 +145,7 @@ class AoACaptioner(RecurrentCaptioner):
 
 
 class AoANet(AoACaptioner):
-    """Regions refined by attention on attention, and an LSTM with attention on attention (`AoACaptioner`).
+    """AoANet: regions refined by attention on attention, and an LSTM with attention on attention (`AoACaptioner`).
 
     Args:
         d_word: width of word embeddings; d_model if not given.
@@ -180,8 +184,8 @@ class AoANet(AoACaptioner):
         )
 
 
-def _mask(dropout: nn.Dropout, like: Tensor, shape: tuple[int, ...]) -> Tensor | None:
-    """What dropout multiplies by; None if nothing is dropped."""
+def _dropout_factors(dropout: nn.Dropout, like: Tensor, shape: tuple[int, ...]) -> Tensor | None:
+    """Random factors by which dropout multiplies a tensor of this shape; None where dropout is off."""
     if not dropout.training or not dropout.p:
         return None
     return F.dropout(like.new_ones(shape), dropout.p)
@@ -192,16 +196,16 @@ _LSTM = "core.att_lstm"
 
 class _AoAConverter(Converter):
     def tensors(self, official: Mapping[str, Tensor]) -> Tensors:
-        words = official[f"{_LSTM}.weight_ih"].shape[1] - official[f"{_LSTM}.weight_hh"].shape[1]
-        return super().tensors(official) | zoo_lstm(official, _LSTM, "lstm", words)
+        d_word = official[f"{_LSTM}.weight_ih"].shape[1] - official[f"{_LSTM}.weight_hh"].shape[1]
+        return super().tensors(official) | convert_lstm(official, _LSTM, "lstm", d_word)
 
     def sizes(self, official: Mapping[str, Tensor]) -> dict[str, Any]:
         return {size: value for size, value in super().sizes(official).items() if value}  # there may be no refiner
 
 
 CONVERTER = _AoAConverter(
-    what="AoANet",
-    parts=(
+    source="AoANet",
+    renames=(
         (r"self_attn\.linears\.0\b", "mixer.query"),
         (r"self_attn\.linears\.1\b", "mixer.key"),
         (r"self_attn\.linears\.2\b", "mixer.value"),
@@ -218,17 +222,17 @@ CONVERTER = _AoAConverter(
         (r"^logit\b", "vocabulary"),
     ),
     unused=r"^core\.att_lstm\.",
-    where={
+    size_axes={
         "vocab_size": ("logit.weight", 0),
         "visual_dim": ("att_embed.0.weight", 1),
         "d_model": ("att_embed.0.weight", 0),
         "d_word": ("embed.0.weight", 1),
     },
     stacks={"n_encoder_layers": "refiner.layers"},
-    needed=lstm_names(_LSTM),
+    required=lstm_names(_LSTM),
     hint="n_heads=... must be that of the training, and the variant that of the checkpoint",
 )
-"""Weights of the authors' code, whose number 0 is begin, end and padding; the unknown word is the last of the V others.
+"""Weights of the authors' code, where 0 is begin, end and padding; the last of the V others is the unknown word.
 
 Embedding and logits have V + 1 rows. Shapes do not determine `n_heads`.
 """

@@ -1,4 +1,4 @@
-"""Att2in and Att2all: an LSTM with maxout candidates that attends to the image by its last state.
+"""Att2in and Att2all: an LSTM with maxout candidates, whose previous state attends to the image.
 
 S. J. Rennie, E. Marcheret, Y. Mroueh, J. Ross, V. Goel: "Self-critical Sequence Training for Image Captioning",
 CVPR 2017, section 2.
@@ -21,7 +21,7 @@ from zoo.shared_official_names.luo_lstm import ATTENTION, ATTENTION_SIZES, HINT,
 
 
 class Att2in(RecurrentCaptioner):
-    """One LSTM; the attended vector enters only its candidates, or its gates as well.
+    """One LSTM; the attended vector is an input of its candidates only, or of its gates too.
 
     Args:
         d_model: R, of the LSTM, and of the regions where they are embedded.
@@ -66,7 +66,7 @@ class Att2in(RecurrentCaptioner):
         self.lstm = LSTMCell(words.embedding_dim, d_model, d_model, maxout=True)
 
     def encode(self, visual: Visual) -> Memory:
-        features, mask = self.look(visual)
+        features, mask = self.valid_features(visual)
         regions = self.region_embedding(features)
         keys, attention_bias = self.attention.project(regions, mask)
         return Memory(regions, mask, {"keys": keys, "values": regions, "attention_bias": attention_bias})
@@ -77,8 +77,9 @@ class Att2in(RecurrentCaptioner):
         if self.everywhere:
             hidden, cell = self.lstm(inputs + attended, rows["hidden"], rows["cell"])
         else:
-            whole, gates = self.lstm.preactivate(inputs, rows["hidden"]), 3 * self.d_model
-            hidden, cell = self.lstm.update(whole[:, :gates], whole[:, gates:] + attended, rows["cell"])
+            preactivations, n_gates = self.lstm.preactivate(inputs, rows["hidden"]), 3 * self.d_model
+            candidates = preactivations[:, n_gates:] + attended
+            hidden, cell = self.lstm.update(preactivations[:, :n_gates], candidates, rows["cell"])
         return hidden, {"hidden": hidden, "cell": cell}
 
 
@@ -86,20 +87,20 @@ class _Att2inConverter(Converter):
     def sizes(self, official: Mapping[str, Tensor]) -> dict[str, Any]:
         if "att_embed.0.weight" in official:
             return super().sizes(official)
-        unembedded = {"d_embedding": ("embed.weight", 1), "visual_dim": ("ctx2att.weight", 1)}
-        return self.read(official, {**self.where, **unembedded})
+        without_embedding = {"d_embedding": ("embed.weight", 1), "visual_dim": ("ctx2att.weight", 1)}
+        return self.read_sizes(official, {**self.size_axes, **without_embedding})
 
 
 CONVERTER = _Att2inConverter(
-    what="ImageCaptioning.pytorch's Att2in or Att2all",
-    parts=(
+    source="ImageCaptioning.pytorch's Att2in or Att2all",
+    renames=(
         *WORDS,
         *ATTENTION,
         (r"^core\.a2[ch]\.", "attended."),
         (r"^core\.i2h\.", "lstm.input."),
         (r"^core\.h2h\.", "lstm.recurrent."),
     ),
-    where=ATTENTION_SIZES,
+    size_axes=ATTENTION_SIZES,
     hint=HINT,
 )
 """Weights of `att2in`, `att2in2` and `att2all2`: see `zoo.shared_official_names.luo_lstm`."""

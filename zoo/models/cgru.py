@@ -1,4 +1,4 @@
-"""The conditional GRU captioner: two GRUs with the image between them, and a third as bottleneck of the output.
+"""The conditional GRU captioner: two GRUs with attention between them, and a third as bottleneck of the output.
 
 J.-B. Delbrouck, S. Dupont: "Bringing back simplicity and lightliness into neural image captioning", arXiv:1810.06245.
 The authors' code is not available. Where the paper gives no details, this follows their WMT18 system, a fork of
@@ -20,25 +20,25 @@ from zoo.recurrent import RecurrentCaptioner, Rows
 
 
 class GRUCell(nn.GRUCell):
-    """torch's cell, in two parts: `project` of the inputs, which can serve many positions, and the update.
+    """torch's cell in two parts: `project`, for the inputs of all positions at once, and the update of the state.
 
     K. Cho et al.: "Learning Phrase Representations using RNN Encoder-Decoder for Statistical Machine Translation",
     EMNLP 2014; the reset gate multiplies the projected state, with a bias of its own.
     """
 
     def project(self, x: Tensor) -> Tensor:
-        """W_ih x + b_ih (..., 3 D), of the reset gate, the update gate and the candidate."""
+        """W_ih x + b_ih (..., 3 D), for reset gate, update gate and candidate."""
         return F.linear(x, self.weight_ih, self.bias_ih)
 
     def forward(self, projected: Tensor, state: Tensor) -> Tensor:  # type: ignore[override]
         """The next state (..., D) from `project` of its input and the state."""
         recurrent = F.linear(state, self.weight_hh, self.bias_hh).to(state.dtype)
-        gates = [2 * state.shape[-1], state.shape[-1]]
-        gates_in, new_in = torch.split(projected.to(state.dtype), gates, -1)
-        gates_again, new = torch.split(recurrent, gates, -1)
-        reset, keep = (gates_in + gates_again).sigmoid().chunk(2, -1)
-        candidate = torch.addcmul(new_in, reset, new).tanh()
-        return torch.lerp(candidate, state, keep)
+        widths = [2 * state.shape[-1], state.shape[-1]]
+        input_gates, input_candidate = torch.split(projected.to(state.dtype), widths, -1)
+        state_gates, state_candidate = torch.split(recurrent, widths, -1)
+        reset, update = (input_gates + state_gates).sigmoid().chunk(2, -1)
+        candidate = torch.addcmul(input_candidate, reset, state_candidate).tanh()
+        return torch.lerp(candidate, state, update)
 
 
 class ImageGate(nn.Module):
@@ -53,7 +53,7 @@ class ImageGate(nn.Module):
         gate: Tensor = self.image(features).tanh()
         return gate
 
-    def forward(self, states: Tensor, gate: Tensor, mask: Tensor) -> Tensor:  # noqa: ARG002  # a vector has no padding
+    def forward(self, states: Tensor, gate: Tensor, mask: Tensor) -> Tensor:  # noqa: ARG002  # as `SharedHeads`
         """States (B, n, D) of the n captions of each image, gated."""
         return states * gate
 
@@ -79,9 +79,10 @@ class SharedHeads(nn.Module):
 
     def forward(self, states: Tensor, keys: Tensor, mask: Tensor) -> Tensor:
         """States (B, n, D) as queries. If no cell of an image is visible, all get the same weight."""
-        shared, queries = (split_heads(part, self.n_heads) for part in (keys, self.query(states)))
-        seen = (mask | ~mask.any(-1, keepdim=True))[:, None, None]
-        heads = F.scaled_dot_product_attention(queries, shared, shared, seen)
+        queries = split_heads(self.query(states), self.n_heads)
+        keys = split_heads(keys, self.n_heads)
+        visible = (mask | ~mask.any(-1, keepdim=True))[:, None, None]
+        heads = F.scaled_dot_product_attention(queries, keys, keys, visible)
         attended: Tensor = self.output(heads.transpose(1, 2).flatten(2))
         return attended
 
@@ -144,9 +145,9 @@ class ConditionalGRU(RecurrentCaptioner):
                 nn.init.zeros_(parameter)
 
     def encode(self, visual: Visual) -> Memory:
-        features, mask = self.look(visual)
+        features, mask = self.valid_features(visual)
         if self.visual.kind == "pooled" and features.shape[1] != 1:
-            raise ZooError(f"this model sees one pooled vector an image, and got {features.shape[1]}")
+            raise ZooError(f"this model needs one pooled vector per image, but the input has {features.shape[1]}")
         image = self.glance.project(features)
         return Memory(image, mask, {"image": image, "mask": mask})
 
@@ -159,18 +160,18 @@ class ConditionalGRU(RecurrentCaptioner):
 
     def advance(self, inputs: Tensor, rows: Rows, images: dict[str, Tensor]) -> tuple[Tensor, Rows]:
         """See `RecurrentCaptioner.advance`; the output is [h ; h' ; c]."""
-        between: Tensor = self.first(inputs, rows["state"])
+        first_state: Tensor = self.first(inputs, rows["state"])
         image, mask = images["image"], images["mask"]
-        seen = self.glance(between.view(len(image), -1, self.d_model), image, mask).flatten(0, 1)
-        state = self.second(self.second.project(seen), between)
-        return torch.cat((state, between, seen), 1), {"state": state}
+        context = self.glance(first_state.view(len(image), -1, self.d_model), image, mask).flatten(0, 1)
+        state = self.second(self.second.project(context), first_state)
+        return torch.cat((state, first_state, context), 1), {"state": state}
 
     def predict(self, outputs: Tensor, words: Tensor) -> Tensor:
         """See `RecurrentCaptioner.predict`; the bottleneck is not recurrent, so it runs on all positions at once."""
-        state, between, seen = outputs.chunk(3, -1)
+        state, first_state, context = outputs.chunk(3, -1)
         if self.bottleneck is None:
-            narrow = self.output_dropout(self.projection(torch.cat((words, state, seen), -1)))
+            embedded = self.output_dropout(self.projection(torch.cat((words, state, context), -1)))
         else:
-            read = self.bottleneck.project(torch.cat((words, between, seen), -1))
-            narrow = self.projection(self.output_dropout(self.bottleneck(read, state)))
-        return F.linear(narrow, self.embedding.weight, self.bias)
+            projected = self.bottleneck.project(torch.cat((words, first_state, context), -1))
+            embedded = self.projection(self.output_dropout(self.bottleneck(projected, state)))
+        return F.linear(embedded, self.embedding.weight, self.bias)

@@ -1,4 +1,4 @@
-"""The dual-level collaborative transformer, DLCT, which sees regions and a grid.
+"""The dual-level collaborative transformer, DLCT, on regions and a grid.
 
 Y. Luo, J. Ji, X. Sun, L. Cao, Y. Wu, F. Huang, C.-W. Lin, R. Ji: "Dual-Level Collaborative Transformer for Image
 Captioning", AAAI 2021 (arXiv:2101.06462). Code: https://github.com/luo3300612/image-captioning-DLCT (BSD-3-Clause).
@@ -20,8 +20,8 @@ from zoo.layers.geometry import (
     PlacedCrossAttention,
     RelationAttention,
     corner_code,
+    fill_padded_boxes,
     grid_cells,
-    whole_where_padded,
 )
 from zoo.layers.residual import EncoderLayer
 from zoo.models.doubly_residual import DoublyResidualCaptioner, EmbeddedTokens, InnerResidual
@@ -37,11 +37,14 @@ from zoo.shared_official_names.meshed_memory import (
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
-    """Where the R regions and the G cells of a batch lie; N = R + G, the regions first.
+class Geometry:
+    """Positions of the R regions and G cells of a batch; N = R + G tokens, the regions first.
 
-    code: (B, N, D) of each place; weights: of each pair, of `PairWeights`, rows of regions (B, H, R, N) and of cells
-    (B, H, G, N); mask: (B, N), true where valid; aligned: (B, R, G), of `alignment`.
+    Attributes:
+        code: (B, N, D), the position code of each token.
+        weights: `PairWeights` of regions with all tokens (B, H, R, N), and of cells with all tokens (B, H, G, N).
+        mask: (B, N), true at valid tokens.
+        aligned: (B, R, G), see `alignment`.
     """
 
     code: Tensor
@@ -50,17 +53,19 @@ class Places:
     aligned: Tensor
 
     def neighbours(self) -> tuple[Tensor, Tensor]:
-        """What a region sees of all N, itself and its cells (B, R, N); and a cell, itself and its regions (B, G, N)."""
-        regions, cells = self.aligned.shape[1:]
-        own_region, own_cell = (
-            torch.eye(count, dtype=torch.bool, device=self.mask.device).expand(len(self.mask), -1, -1)
-            for count in (regions, cells)
-        )
-        return torch.cat((own_region, self.aligned), 2), torch.cat((self.aligned.transpose(1, 2), own_cell), 2)
+        """The tokens visible to a region, itself and its cells (B, R, N), and to a cell, itself and its regions."""
+        batch, n_regions, n_cells = self.aligned.shape
+        itself = torch.eye(n_regions, dtype=torch.bool, device=self.mask.device).expand(batch, -1, -1)
+        of_regions = torch.cat((itself, self.aligned), 2)
+        itself = torch.eye(n_cells, dtype=torch.bool, device=self.mask.device).expand(batch, -1, -1)
+        of_cells = torch.cat((self.aligned.transpose(1, 2), itself), 2)
+        return of_regions, of_cells
 
 
 def alignment(boxes: Tensor, cells: Tensor) -> Tensor:
-    """Which cells a box reaches, (B, R, G) bool: those between its corners' cells; a line belongs to the next cell.
+    """Whether a box covers a cell, (B, R, G) bool: the cells from its first corner's to its last corner's.
+
+    A corner on a line between cells belongs to the next cell.
 
     Args:
         boxes: (B, R, 4); cells: (B or 1, G, 4), of a grid over the whole image; x1, y1, x2, y2 in [0, 1].
@@ -80,32 +85,28 @@ class DualLevelLayer(nn.Module):
         super().__init__()
         self.regions, self.grid, self.region_to_grid, self.grid_to_region = (mixing() for _ in range(4))
 
-    def forward(self, x: Tensor, places: Places, neighbours: tuple[Tensor, Tensor]) -> Tensor:
-        """Regions and cells (B, N, D) to the same; `neighbours` are those of the places."""
-        count, code, mask = places.aligned.shape[1], places.code, places.mask
-        levels = list(zip((slice(None, count), slice(count, None)), places.weights, strict=True))
-        within = [
-            layer(x[:, level], mask[:, level], code[:, level], weights[..., level])
-            for layer, (level, weights) in zip((self.regions, self.grid), levels, strict=True)
-        ]
-        x = torch.cat(within, 1)
-        across = [
-            layer(x[:, level], seen, code[:, level], weights, x, code)
-            for layer, seen, (level, weights) in zip(
-                (self.region_to_grid, self.grid_to_region), neighbours, levels, strict=True
-            )
-        ]
-        return torch.cat(across, 1)
+    def forward(self, x: Tensor, geometry: Geometry, neighbours: tuple[Tensor, Tensor]) -> Tensor:
+        """Regions and cells (B, N, D) to the same; `neighbours` are those of the geometry."""
+        n_regions, code, mask = geometry.aligned.shape[1], geometry.code, geometry.mask
+        regions, cells = slice(None, n_regions), slice(n_regions, None)
+        region_weights, cell_weights = geometry.weights
+        near_regions, near_cells = neighbours
+        within_regions = self.regions(x[:, regions], mask[:, regions], code[:, regions], region_weights[..., regions])
+        within_grid = self.grid(x[:, cells], mask[:, cells], code[:, cells], cell_weights[..., cells])
+        x = torch.cat((within_regions, within_grid), 1)
+        across_regions = self.region_to_grid(x[:, regions], near_regions, code[:, regions], region_weights, x, code)
+        across_grid = self.grid_to_region(x[:, cells], near_cells, code[:, cells], cell_weights, x, code)
+        return torch.cat((across_regions, across_grid), 1)
 
 
 class DualLevelTransformer(DoublyResidualCaptioner):
-    """Regions and cells through an encoder in which each sees its own level whole, and of the other what it touches.
+    """An encoder of regions and cells, which attend to their own level, then to overlapping tokens of the other level.
 
     Args:
         grid_dim: channels of the grid's cells; those of the regions if not given.
         dropout: on embedded tokens and probabilities, in every feed-forward and on every branch.
-        grid_side: most cells of the grid to each side; a finer grid is pooled, as the authors pool theirs.
-        codes: whether queries and keys carry a code of their place; the released evaluation leaves it out by default.
+        grid_side: maximum rows and columns of the grid; a finer grid is pooled, as the authors pool theirs.
+        codes: whether queries and keys include a code of their position; off by default in the released evaluation.
         pixel_sizes: geometry as released, see `zoo.layers.geometry.pair_geometry`; False for that of the boxes.
         quirks: reproduce faults of the released code: the fixed table of positions starts Xavier-uniform, as random
             numbers; and a region or cell of which one embedded channel is zero counts as padding.
@@ -150,53 +151,55 @@ class DualLevelTransformer(DoublyResidualCaptioner):
         self.box_code = nn.Linear(4, d_model) if codes else None
         self.pair_weights = PairWeights(n_heads, pixel_sizes=pixel_sizes)
         self.encoder_layers = nn.ModuleList(DualLevelLayer(mixing) for _ in range(n_encoder_layers))
-        self.start_weights(quirks=quirks)
+        self.init_weights(quirks=quirks)
 
     def region_attention_modules(self) -> Sequence[nn.Module]:
         """See `Captioner.region_attention_modules`: those within the level of the regions."""
         return [layer.get_submodule("regions.mixer") for layer in self.encoder_layers]
 
     def encode(self, visual: Visual) -> Memory:
-        """See `Captioner.encode`; the features (B, R + G, 2 D) hold regions, then cells, and their codes."""
+        """See `Captioner.encode`; the features (B, R + G, 2 D) are regions, then cells, each with its code."""
         dtype = self.region_input.linear.weight.dtype
         features, mask = visual.valid_features(dtype)
         if visual.boxes is None or visual.grid is None:
-            raise ZooError("this model needs regions with their boxes and a grid, and got only some of it")
-        pooled = self._pooled(visual.grid.to(dtype))
-        levels = [(features, self.region_input(features)), (cells := pooled.flatten(1, 2), self.grid_input(cells))]
+            raise ZooError("this model needs regions, their boxes and a grid, but the input lacks boxes or grid")
+        pooled = self._pool(visual.grid.to(dtype))
+        cells = pooled.flatten(1, 2)
         mask = torch.cat((mask, mask.new_ones(cells.shape[:2])), 1)
-        x = torch.cat([tokens for _, tokens in levels], 1)
+        x = torch.cat((self.region_input(features), self.grid_input(cells)), 1)
         if self.quirks:
-            x = x * torch.cat([raw.sum(-1, keepdim=True) != 0 for raw, _ in levels], 1)
+            x = x * torch.cat([tokens.sum(-1, keepdim=True) != 0 for tokens in (features, cells)], 1)
             mask = (x != 0).all(-1)
-        places = self._places(visual.boxes, pooled, mask)
-        neighbours = places.neighbours()
+        geometry = self._geometry(visual.boxes, pooled, mask)
+        neighbours = geometry.neighbours()
         for layer in self.encoder_layers:
-            x = layer(x, places, neighbours)
-        return Memory(torch.cat((x, places.code), -1), mask)
+            x = layer(x, geometry, neighbours)
+        return Memory(torch.cat((x, geometry.code), -1), mask)
 
-    def _pooled(self, grid: Tensor) -> Tensor:
-        """The grid (B, h, w, C) with at most `grid_side` cells a side, means over those that fall together."""
+    def _pool(self, grid: Tensor) -> Tensor:
+        """Average-pool a grid (B, h, w, C) to at most `grid_side` rows and columns."""
         height, width = grid.shape[1:3]
         sides = min(height, self.grid_side), min(width, self.grid_side)
         if sides == (height, width):
             return grid
         return F.adaptive_avg_pool2d(grid.permute(0, 3, 1, 2), sides).permute(0, 2, 3, 1)
 
-    def _places(self, boxes: Tensor, grid: Tensor, mask: Tensor) -> Places:
+    def _geometry(self, boxes: Tensor, grid: Tensor, mask: Tensor) -> Geometry:
+        """The geometry of regions with `boxes` (B, R, 4) and the cells of a grid (B, h, w, C)."""
         valid = mask[:, : boxes.shape[1]]
-        boxes = whole_where_padded(boxes, valid)
+        boxes = fill_padded_boxes(boxes, valid)
         cells = grid_cells(*grid.shape[1:3], like=boxes)[None]
-        each = cells.expand(len(boxes), -1, -1)
-        between = self.pair_weights(cells, cells).expand(len(boxes), -1, -1, -1)
+        batch_cells = cells.expand(len(boxes), -1, -1)
+        cells_with_cells = self.pair_weights(cells, cells).expand(len(boxes), -1, -1, -1)
         weights = (
-            self.pair_weights(boxes, torch.cat((boxes, each), 1)),
-            torch.cat((self.pair_weights(each, boxes), between), -1),
+            self.pair_weights(boxes, torch.cat((boxes, batch_cells), 1)),
+            torch.cat((self.pair_weights(batch_cells, boxes), cells_with_cells), -1),
         )
-        return Places(self._code(boxes, each, grid), weights, mask, alignment(boxes, cells) & valid[..., None])
+        aligned = alignment(boxes, cells) & valid[..., None]
+        return Geometry(self._code(boxes, batch_cells, grid), weights, mask, aligned)
 
     def _code(self, boxes: Tensor, cells: Tensor, like: Tensor) -> Tensor:
-        """Codes (B, N, D) of regions and cells, zero without `codes`."""
+        """The position codes (B, N, D) of regions and cells; zeros without `codes`."""
         d_model = self.embedding.words.embedding_dim
         if self.box_code is None:
             return like.new_zeros(len(boxes), boxes.shape[1] + cells.shape[1], d_model)
@@ -207,16 +210,16 @@ class _DLCTConverter(Converter):
     def tensors(self, official: Mapping[str, Tensor]) -> Tensors:
         return super().tensors(join_pair_weights(official))
 
-    def selected(self, name: str, official: Mapping[str, Tensor], sizes: Mapping[str, Any]) -> Tensors:
-        tensors = super().selected(name, official, sizes)
+    def select(self, name: str, official: Mapping[str, Tensor], sizes: Mapping[str, Any]) -> Tensors:
+        tensors = super().select(name, official, sizes)
         if sizes.get("codes", True):
             return tensors
-        return {own: tensor for own, tensor in tensors.items() if not own.startswith("box_code.")}
+        return {name: tensor for name, tensor in tensors.items() if not name.startswith("box_code.")}
 
 
 CONVERTER = _DLCTConverter(
-    what="DLCT",
-    parts=(
+    source="DLCT",
+    renames=(
         (r"^encoder\.fc_(region|grid)\b", r"\1_input.linear"),
         (r"^encoder\.layer_n(?:or|ro)m_(region|grid)\b", r"\1_input.norm"),
         (r"^encoder\.layers_region\.(\d+)", r"encoder_layers.\1.regions"),
@@ -228,10 +231,10 @@ CONVERTER = _DLCTConverter(
         *DOUBLY_RESIDUAL,
     ),
     unused=STATES,
-    where={**SIZES, "visual_dim": ("encoder.fc_region.weight", 1), "grid_dim": ("encoder.fc_grid.weight", 1)},
+    size_axes={**SIZES, "visual_dim": ("encoder.fc_region.weight", 1), "grid_dim": ("encoder.fc_grid.weight", 1)},
     stacks={**STACKS, "n_encoder_layers": "encoder.layers_region"},
     fixed={"quirks": True},
-    padded=True,
+    padded_positions=True,
     hint=HINT,
 )
 """Weights of the authors' code, trained with its faults: see `zoo.shared_official_names.meshed_memory`.

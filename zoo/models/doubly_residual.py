@@ -1,7 +1,7 @@
-"""What GET, RSTNet and DLCT share: the decoder of the meshed-memory transformer without its mesh, doubly residual.
+"""Shared parts of GET, RSTNet and DLCT: the meshed-memory transformer's decoder without mesh, with double residuals.
 
-Each attention adds its query and normalises, and the layer around it adds its input and normalises again
-(`InnerResidual`); the decoder attends to the last output of the encoder. Code:
+Each attention adds its query and normalises (`InnerResidual`), and the layer around it adds its input and normalises
+again; the decoder attends to the last output of the encoder. Code:
 https://github.com/luo3300612/image-captioning-DLCT, https://github.com/zhangxuying1004/RSTNet (both BSD-3-Clause),
 which also zero the rows of padding words, as that of the meshed-memory transformer does (see `zoo.models.m2`).
 """
@@ -18,10 +18,10 @@ from zoo.stacked import StackedCaptioner
 
 
 class InnerResidual(nn.Module):
-    """norm(q + dropout(W_o a)) of the heads' answer a and the query q as it entered; the `gate` of an attention.
+    """norm(q + dropout(W_o a)) of the attended vectors a and the queries q, as the `gate` of an attention.
 
-    DLCT's released code wraps every attention so. With `glu` the answer is GLU(W_o a), with a W_o of 2 D rows, the
-    information first: the answer is weighed channel by channel before it is added (GET's global enhanced attention).
+    With `glu`, GLU(W_o a) replaces W_o a, with a W_o of 2 D rows, the information first (GET's global enhanced
+    attention).
     """
 
     def __init__(self, d_model: int, dropout: float, *, glu: bool = False) -> None:
@@ -34,9 +34,11 @@ class InnerResidual(nn.Module):
 
     def forward(self, attended: Tensor, query: Tensor) -> Tensor:
         """Two tensors (..., D) to (..., D)."""
-        answer = self.output(attended)
-        added: Tensor = self.norm(query + self.dropout(F.glu(answer, -1) if self.glu else answer))
-        return added
+        branch = self.output(attended)
+        if self.glu:
+            branch = F.glu(branch, -1)
+        output: Tensor = self.norm(query + self.dropout(branch))
+        return output
 
 
 class EmbeddedTokens(nn.Module):
@@ -55,7 +57,7 @@ class EmbeddedTokens(nn.Module):
 
 
 class DoublyResidualCaptioner(StackedCaptioner):
-    """Embeds words, decodes with the given cross-attentions, and starts as the released code does.
+    """The decoder with the given cross-attentions, initialised as in the released code.
 
     Args:
         dropout: on probabilities, in every feed-forward and on every branch.
@@ -80,14 +82,14 @@ class DoublyResidualCaptioner(StackedCaptioner):
         )
         self.build_decoder(d_model, dropout, layers)
 
-    def start_weights(self, *, quirks: bool = False) -> None:
-        """See `StackedCaptioner.start_weights`; biases of attention are zero."""
+    def init_weights(self, *, quirks: bool = False) -> None:
+        """See `StackedCaptioner.init_weights`; biases of attention are zero."""
         for module in self.modules():
             if isinstance(module, MultiHeadAttention | InnerResidual):
                 for layer in module.children():
                     if isinstance(layer, nn.Linear):
                         nn.init.zeros_(layer.bias)
-        super().start_weights(quirks=quirks)
+        super().init_weights(quirks=quirks)
 
 
 def word_mixer(d_model: int, n_heads: int, dropout: float) -> SelfAttention:

@@ -16,7 +16,7 @@ from zoo.safety import refuse_unsafe_backbone
 
 
 class EndToEnd(HasBackbone):
-    """Any timm model, without its head, in front of any captioner of visual tokens.
+    """Any timm model, without its head, followed by any captioner on a grid.
 
     Args:
         visual_dim: ignored; the width of the tokens is the backbone's.
@@ -43,7 +43,7 @@ class EndToEnd(HasBackbone):
         dim: int = self.backbone.num_features  # type: ignore[assignment]  # timm's promise
         self.body = create_model(body, vocab_size=vocab_size, visual_dim=dim, **body_arguments)
         if self.body.visual.kind != "grid":
-            raise ZooError(f"a backbone gives grid features, but {body} sees {self.body.visual.kind}")
+            raise ZooError(f"a backbone computes grid features, but {body} needs {self.body.visual.kind}")
         self.visual = VisualSpec("pixels", 0)
         self.vocab_size = vocab_size
         self.max_len = self.body.max_len
@@ -56,7 +56,7 @@ class EndToEnd(HasBackbone):
         self.train(self.training)
 
     def train(self, mode: bool = True) -> Self:
-        """As in any module, but a frozen backbone stays in evaluation mode."""
+        """Set the mode of the captioner; a frozen backbone stays in evaluation mode."""
         super().train(mode)
         self.backbone.train(mode and not self._frozen)
         return self
@@ -70,7 +70,7 @@ class EndToEnd(HasBackbone):
         if visual.pixels is None and visual.features is not None and self._frozen:
             return self.body.encode(visual)
         if visual.pixels is None:
-            raise ZooError("this model needs pixels, and got none")
+            raise ZooError("this model needs pixels, but the input has none")
         pixels = visual.pixels.to(next(self.backbone.parameters()).dtype)
         return self.body.encode(Visual(grid_tokens(self.backbone, pixels)))
 
@@ -97,7 +97,7 @@ def grid_tokens(backbone: nn.Module, pixels: Tensor) -> Tensor:
         return features[:, int(getattr(backbone, "num_prefix_tokens", 0)) :]
     if features.dim() != 4:
         raise ZooError(
-            f"the backbone gives features of shape {tuple(features.shape)}, which are neither map nor tokens"
+            f"the backbone returns features of shape {tuple(features.shape)}, which are neither a map nor tokens"
         )
     if getattr(backbone, "output_fmt", "NCHW") == "NHWC":
         return features.flatten(1, 2)
@@ -113,11 +113,11 @@ def _create_backbone(name: str, options: dict[str, Any], drop_path: float) -> nn
     try:
         backbone: nn.Module = timm.create_model(name, pretrained=False, num_classes=0, **options)
     except (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        shown = ", ".join(f"{key}={value!r}" for key, value in options.items())
+        listed = ", ".join(f"{key}={value!r}" for key, value in options.items()) or "(none)"
         raise ZooError(
-            f"the backbone {name!r} cannot be built with options {shown or '(none)'}: {error}",
+            f"the backbone {name!r} cannot be built with options {listed}: {error}",
             "backbone=... is a name of timm.list_models(), backbone_options=... arguments of that model",
         ) from error
-    if hasattr(backbone, "head"):  # some keep a norm in it even without classes, which would be an unused weight
+    if hasattr(backbone, "head"):  # without classes some heads still have a norm, which would be an unused weight
         backbone.head = nn.Identity()
     return backbone

@@ -37,7 +37,8 @@ class ExpansionNet(StackedCaptioner):
         decoder: mixer of the words.
         static_lengths: the groups G of static expansion.
         dynamic_length: N_E of dynamic expansion.
-        encoder_reduce, decoder_reduce: fuse all layers of a stack; by default where the stack uses expansion.
+        encoder_reduce, decoder_reduce: whether to fuse the outputs of all layers of a stack; by default if it uses
+            expansion.
     """
 
     def __init__(
@@ -100,14 +101,14 @@ class ExpansionNet(StackedCaptioner):
         reduce = decoder == "dynamic" if decoder_reduce is None else decoder_reduce
         self.decoder_output = StackOutput(d_model, n_decoder_layers, dropout, reduce)
         self.vocabulary = nn.Linear(d_model, vocab_size)
-        self.start_weights()
+        self.init_weights()
 
     def encode(self, visual: Visual) -> Memory:
         if self.visual.kind == "none":
             features = self.memory.expand(visual.batch_size, 1, -1)
             return Memory(features, torch.ones(features.shape[:2], dtype=torch.bool, device=features.device))
         x, mask = visual.valid_features(self.input.weight.dtype)
-        x = full_precision(self.input_dropout(self.input(x)))  # sums of residual connections, as those of the decoder
+        x = full_precision(self.input_dropout(self.input(x)))  # so that residual sums are, as in the decoder
         outputs = []
         for layer in self.encoder_layers:
             x = layer(x, visual.mask)
@@ -157,9 +158,9 @@ class _ExpansionNetConverter(Converter):
 
 
 CONVERTER = _ExpansionNetConverter(
-    what="ExpansionNet",
+    source="ExpansionNet",
     unused=r"^swin_transf\.",
-    where={
+    size_axes={
         "vocab_size": ("vocab_linear.weight", 0),
         "visual_dim": ("input_linear.weight", 1),
         "d_model": ("input_linear.weight", 0),

@@ -2,7 +2,7 @@
 
 T. Yao, Y. Pan, Y. Li, T. Mei: "Exploring Visual Relationship for Image Captioning", ECCV 2018 (arXiv:1809.07041). No
 code came with the paper. Numerically equal to `GCN-LSTM` of https://github.com/YehLi/xmodaler (Apache-2.0), a later
-library by a co-author, which is given the labels of its edges; those of boxes are second hand, see `N_LABELS`.
+library by a co-author, whose input includes the labels of edges; those of boxes follow other codes, see `N_LABELS`.
 """
 
 import math
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.captioner import Memory, Visual, VisualSpec
-from zoo.converter import Converter, Tensors, lstm_names, zoo_attention_lstm, zoo_lstm
+from zoo.converter import Converter, Tensors, convert_attention_lstm, convert_lstm, lstm_names
 from zoo.errors import ZooError, check_choice
 from zoo.layers.lstm import STATES, LSTMCell, two_lstms
 from zoo.layers.pooling import mean_of_valid
@@ -53,8 +53,8 @@ class RelationGraph(nn.Module):
             x = x + regions
         if self.connected:
             gates = F.embedding(relations, self.label_gate)[..., 0]
-            every = torch.arange(len(self.label_gate), device=relations.device)
-            labels = (relations[..., None] == every).to(regions.dtype)
+            all_labels = torch.arange(len(self.label_gate), device=relations.device)
+            labels = (relations[..., None] == all_labels).to(regions.dtype)
             x = x + self._received(regions, gates, labels, self.forth, self.forth_gate)
             gates, labels = gates.transpose(1, 2), labels.transpose(1, 2)
             x = x + self._received(regions, gates, labels, self.back, self.back_gate)
@@ -62,31 +62,31 @@ class RelationGraph(nn.Module):
         return convolved
 
     def _received(self, regions: Tensor, gates: Tensor, labels: Tensor, layer: nn.Linear, gate: nn.Linear) -> Tensor:
-        """What each region (rows) receives from all others (columns)."""
-        open_ = (gates + gate(regions).transpose(1, 2)).sigmoid() * (1 - labels[..., 0])
-        by_label = (open_[..., None] * labels).sum(2)
-        received: Tensor = open_ @ layer(regions) + by_label @ self.label_bias
+        """The sums over edges (B, N, D): each region (rows) receives from all others (columns)."""
+        weights = (gates + gate(regions).transpose(1, 2)).sigmoid() * (1 - labels[..., 0])
+        by_label = (weights[..., None] * labels).sum(2)
+        received: Tensor = weights @ layer(regions) + by_label @ self.label_bias
         return received
 
 
 def label_matrix(relations: Tensor, count: int) -> Tensor:
     """Labels (B, N, N) of the edges from i to j, 0 for none, of relations (B, M, 3), -1 where padded; `count` is N.
 
-    Of several relations of one ordered pair the highest label counts.
+    If an ordered pair has several relations, the highest label is used.
     """
-    there = (relations >= 0).all(-1)
+    valid = (relations >= 0).all(-1)
     subject, obj, label = relations.clamp(min=0).unbind(-1)
     labels = relations.new_zeros(relations.shape[0], count * count)
-    labels = labels.scatter_reduce(1, (subject * count + obj) * there, label * there, "amax")
+    labels = labels.scatter_reduce(1, (subject * count + obj) * valid, label * valid, "amax")
     return labels.view(-1, count, count)
 
 
 N_LABELS = 12
-"""Of edges between boxes, by two later repositories; no code of the paper's was released.
+"""Number of labels of edges between boxes, as in two later repositories, since the paper's code was not released.
 
-The label of the edge from box i to box j says how j lies to i: 1 inside it, 2 around it, 3 overlapping it by half of
-their union, 4 to 11 the octant of the direction from j to i where their centres are not farther apart than half of the
-picture's diagonal, else 0 for no edge.
+The label of the edge from box i to box j: 1 if j is inside i, 2 if j is around i, 3 if their intersection is at least
+half of their union, 4 to 11 for the octant of the direction from j to i if their centres are not farther apart than
+half of the picture's diagonal, and 0 for no edge.
 """
 N_REGAT_LABELS = 13
 _OVERLAP = 0.5
@@ -94,11 +94,11 @@ _NEAR = 0.5
 
 
 def spatial_labels(boxes: Tensor, diagonal: float) -> Tensor:
-    """Labels (B, N, N) int64 by the rule, zero on the diagonal; the first class that fits, and reversed its opposite.
+    """Labels (B, N, N) int64 of edges between boxes (see `N_LABELS`): the first that applies, and 0 on the diagonal.
 
     A box is inside another if none of its sides is outside, and they are not the same. Octants are 45 degrees wide,
-    from rightwards on and clockwise, each with its end; the reverse edge has the octant opposite. Boxes with one centre
-    have no direction and, unless another class fits, no edge.
+    clockwise from the direction to the right, and include their upper bound; the reverse edge has the opposite octant.
+    Boxes with the same centre have no direction and, unless another label applies, no edge.
 
     Args:
         boxes: (B, N, 4), x1, y1, x2, y2 in one unit.
@@ -113,19 +113,19 @@ def spatial_labels(boxes: Tensor, diagonal: float) -> Tensor:
     low, high = boxes[..., :2], boxes[..., 2:]
     within = (low[:, None] >= low[:, :, None]).all(-1) & (high[:, None] <= high[:, :, None]).all(-1)
     same = within & within.transpose(1, 2)
-    own = torch.eye(boxes.shape[1], dtype=torch.bool, device=boxes.device)
+    diagonal_mask = torch.eye(boxes.shape[1], dtype=torch.bool, device=boxes.device)
     labels = _labels(within & ~same, _overlaps(boxes, 0.0) >= _OVERLAP, torch.where(near, octant + 3, 0))
-    return labels.masked_fill(own, 0)
+    return labels.masked_fill(diagonal_mask, 0)
 
 
 def regat_labels(boxes: Tensor, diagonal: float) -> Tensor:
-    """Labels as ReGAT's released code has them (https://github.com/linjieli222/VQA_ReGAT, MIT), faults included.
+    """Labels of ReGAT's released code (https://github.com/linjieli222/VQA_ReGAT, MIT), including its faults.
 
     A box is inside another if it touches no side of it, sides are a pixel longer in overlaps, and boxes as far apart as
-    half of the diagonal have no edge. Of i < j the edge from i has the octant of the angle of their centres, but 8 and
-    9 are exchanged, and an angle of 0 gives 3; the reverse edge has the mirrored octant in place of the opposite one
-    where box i is the lower one. Each box has an edge to itself, 12, but one of zeros has none at all. Boxes with one
-    centre, for which the code divides by zero, have no edge here.
+    half of the diagonal have no edge. For i < j the edge from i has the octant of the angle of their centres, but 8 and
+    9 are exchanged, and an angle of 0 has label 3; the reverse edge has the mirrored octant instead of the opposite one
+    if box i is the lower one. Each box has an edge with label 12 to itself; a box of zeros has no edge. Boxes with the
+    same centre, for which the code divides by zero, have no edge here.
 
     Args:
         boxes: (B, N, 4), x1, y1, x2, y2 in pixels.
@@ -147,9 +147,9 @@ def regat_labels(boxes: Tensor, diagonal: float) -> Tensor:
     low, high = boxes[..., :2], boxes[..., 2:]
     within = (low[:, None] > low[:, :, None]).all(-1) & (high[:, None] < high[:, :, None]).all(-1)
     labels = _labels(within, _overlaps(boxes, 1.0) >= _OVERLAP, octant)
-    own = torch.eye(boxes.shape[1], dtype=torch.bool, device=boxes.device)
-    there = boxes.any(-1)
-    return labels.masked_fill(own, N_LABELS) * (there[:, None] & there[:, :, None])
+    diagonal_mask = torch.eye(boxes.shape[1], dtype=torch.bool, device=boxes.device)
+    not_zero = boxes.any(-1)
+    return labels.masked_fill(diagonal_mask, N_LABELS) * (not_zero[:, None] & not_zero[:, :, None])
 
 
 def _offsets(boxes: Tensor) -> Tensor:
@@ -159,7 +159,7 @@ def _offsets(boxes: Tensor) -> Tensor:
 
 
 def _overlaps(boxes: Tensor, longer: float) -> Tensor:
-    """Intersection over union (B, N, N), with sides `longer` than they are; 0 of boxes without an area."""
+    """Intersection over union (B, N, N) of boxes whose sides are `longer` by this length; 0 for boxes without area."""
     low = torch.maximum(boxes[:, :, None, :2], boxes[:, None, :, :2])
     high = torch.minimum(boxes[:, :, None, 2:], boxes[:, None, :, 2:])
     shared = (high - low + longer).clamp(min=0).prod(-1)
@@ -169,17 +169,17 @@ def _overlaps(boxes: Tensor, longer: float) -> Tensor:
 
 
 def _labels(within: Tensor, overlapping: Tensor, octant: Tensor) -> Tensor:
-    """The first class that fits; `within` at i, j says that j is inside i."""
+    """1 to 3 where j is inside, around or overlapping i, else the octant's label; `within` at i, j: j is inside i."""
     overlap = torch.where(overlapping, 3, octant)
     return torch.where(within, 1, torch.where(within.transpose(1, 2), 2, overlap))
 
 
 _LABELS = {"spatial": N_LABELS, "regat": N_REGAT_LABELS, "given": 21, "none": 1}
-"""By graph; given labels are by default those of the paper's semantic graph, 20 predicates and 0."""
+"""Number of labels by graph; of "given" that of the paper's semantic graph, 20 predicates and 0 for no edge."""
 
 
 class DroppedAttention(nn.Module):
-    """softmax(w . dropout(tanh(W_k a + b + W_q h))) over the valid regions a, of which the sum is the answer."""
+    """The sum of the valid regions a, weighted by softmax(w . dropout(tanh(W_k a + b + W_q h)))."""
 
     def __init__(self, d_query: int, d_regions: int, d_attention: int, dropout: float) -> None:
         super().__init__()
@@ -197,8 +197,8 @@ class DroppedAttention(nn.Module):
 
     def forward(self, queries: Tensor, keys: Tensor, values: Tensor, attention_bias: Tensor) -> Tensor:
         """Queries (B * n, D_q), the n rows of an image adjacent, and values (B, L, D_v) to (B * n, D_v)."""
-        asked = self.query(queries).view(keys.shape[0], -1, 1, keys.shape[2])
-        scores = self.dropout((keys[:, None] + asked).tanh()) @ self.score.weight.view(-1)
+        projected = self.query(queries).view(keys.shape[0], -1, 1, keys.shape[2])
+        scores = self.dropout((keys[:, None] + projected).tanh()) @ self.score.weight.view(-1)
         weights = (scores + attention_bias).softmax(-1)
         return torch.bmm(weights, values).flatten(0, 1)
 
@@ -210,13 +210,13 @@ class GCNLSTM(RecurrentCaptioner):
         d_model: of both LSTMs.
         dropout: of convolved regions, words, the attention's tanh layer, the inputs of the language LSTM, and before
             the logits.
-        graph: labels of edges between boxes. "spatial" has the 11 classes, "regat" those of ReGAT's released code with
-            its faults, which depend on the order of the regions; "none" is a graph without edges. "given" labels are
-            those of a scene graph's relations, a semantic graph.
-        n_labels: labels of the edges, with 0; those of `graph` if not given.
-        picture: width and height that boxes are scaled to, since only their shares of the image are known.
-        identity: add a region itself to what its edges bring, as in the released code; False is the paper's equation,
-            second hand too.
+        graph: labels of edges. "spatial" computes those of `spatial_labels` from boxes, "regat" those of ReGAT's code,
+            whose faults depend on the order of the regions; "none" has no edges. "given" uses the relations of a scene
+            graph, a semantic graph.
+        n_labels: number of labels including 0; that of `graph` if not given.
+        picture: width and height to which boxes in [0, 1] are scaled.
+        identity: whether a region itself is added to its sums over edges, as in the released code; False is the paper's
+            equation.
         quirks: reproduce a fault of the released code: padding is part of the graph and of the mean.
     """
 
@@ -242,9 +242,9 @@ class GCNLSTM(RecurrentCaptioner):
         visual = VisualSpec("regions", visual_dim, graph="labels" if graph == "given" else "none")
         super().__init__(visual, vocab_size, max_len, d_model)
         check_choice("graph", graph, _LABELS)
-        fewest = 1 if graph == "given" else _LABELS[graph]
-        if n_labels is not None and n_labels < fewest:
-            raise ZooError(f"n_labels must be at least {fewest} of graph {graph!r}, not {n_labels}")
+        min_labels = 1 if graph == "given" else _LABELS[graph]
+        if n_labels is not None and n_labels < min_labels:
+            raise ZooError(f"n_labels must be at least {min_labels} with graph={graph!r}, not {n_labels}")
         if len(picture) != 2 or min(picture) < 1:
             raise ZooError(f"picture must be a width and a height in pixels, not {picture}", "for example 640,480")
         self.graph, self.picture, self.quirks = graph, tuple(picture), quirks
@@ -262,14 +262,15 @@ class GCNLSTM(RecurrentCaptioner):
         self.vocabulary = nn.Linear(d_model, vocab_size)
 
     def encode(self, visual: Visual) -> Memory:
-        features, mask = self.look(visual)
+        features, mask = self.valid_features(visual)
         return self.encode_graph(features, mask, self._relations(visual, features))
 
     def encode_graph(self, features: Tensor, mask: Tensor, relations: Tensor) -> Memory:
-        """Encode regions with labels of one's own, for example of a semantic graph.
+        """Encode regions with any labels of edges, for example of a semantic graph.
 
         Args:
-            features: (B, N, C); mask: (B, N), true where valid.
+            features: (B, N, C).
+            mask: (B, N), true where valid.
             relations: (B, N, N) int64, the label of the edge from region i to region j, 0 for none; below `n_labels`.
         """
         if self.quirks:
@@ -286,6 +287,7 @@ class GCNLSTM(RecurrentCaptioner):
         )
 
     def _relations(self, visual: Visual, features: Tensor) -> Tensor:
+        """The labels (B, N, N) of the model's kind of graph."""
         boxes = visual.boxes
         if self.graph == "none":
             images, count = features.shape[:2]
@@ -293,35 +295,37 @@ class GCNLSTM(RecurrentCaptioner):
         if self.graph == "given":
             if visual.relations is None:
                 raise ZooError(
-                    "the labels of this model's graph are given, and visual input has none",
+                    "this model needs the relations of a scene graph, but the input has none",
                     "set relations, or create the model with graph='spatial'",
                 )
             return label_matrix(visual.relations, features.shape[1])
         if boxes is None:
-            raise ZooError("this model needs the boxes of its regions for their graph, and got none")
-        pixels = torch.stack([part * side for part, side in zip(boxes.unbind(-1), 2 * self.picture, strict=True)], -1)
-        label = spatial_labels if self.graph == "spatial" else regat_labels
-        return label(pixels, math.hypot(*self.picture))
+            raise ZooError("this model needs the boxes of the regions for its graph, but the input has none")
+        width, height = self.picture
+        left, top, right, bottom = boxes.unbind(-1)
+        in_pixels = torch.stack((left * width, top * height, right * width, bottom * height), -1)
+        compute_labels = spatial_labels if self.graph == "spatial" else regat_labels
+        return compute_labels(in_pixels, math.hypot(width, height))
 
     def advance(self, inputs: Tensor, rows: Rows, images: dict[str, Tensor]) -> tuple[Tensor, Rows]:
         def read(attention: Tensor) -> Tensor:
             attended = self.attention(attention, images["keys"], images["values"], images["attention_bias"])
-            dropped: Tensor = self.language_dropout(torch.cat((attended, attention), 1))
-            return dropped
+            language_input: Tensor = self.language_dropout(torch.cat((attended, attention), 1))
+            return language_input
 
         return two_lstms(self.lstm, self.language_lstm, read, inputs, rows)
 
 
 class _GCNLSTMConverter(Converter):
     def tensors(self, official: Mapping[str, Tensor]) -> Tensors:
-        words = official["token_embed.embeddings.weight"].shape[1]
-        attention = zoo_attention_lstm(official, "decoder.lstm1", "", words)
-        return super().tensors(official) | attention | zoo_lstm(official, "decoder.lstm2", "language_lstm")
+        d_word = official["token_embed.embeddings.weight"].shape[1]
+        attention = convert_attention_lstm(official, "decoder.lstm1", "", d_word)
+        return super().tensors(official) | attention | convert_lstm(official, "decoder.lstm2", "language_lstm")
 
 
 CONVERTER = _GCNLSTMConverter(
-    what="X-modaler's GCN-LSTM",
-    parts=(
+    source="X-modaler's GCN-LSTM",
+    renames=(
         (r"^token_embed\.embeddings\b", "embedding.0"),
         (r"^encoder\.gate_bias$", "convolution.label_gate"),
         (r"^encoder\.bias$", "convolution.label_bias"),
@@ -334,7 +338,7 @@ CONVERTER = _GCNLSTMConverter(
         (r"^predictor\.logits\b", "vocabulary"),
     ),
     unused=r"^decoder\.lstm[12]\.",
-    where={
+    size_axes={
         "vocab_size": ("predictor.logits.weight", 0),
         "visual_dim": ("encoder.gcn_loop.weight", 1),
         "d_model": ("predictor.logits.weight", 1),
@@ -343,10 +347,10 @@ CONVERTER = _GCNLSTMConverter(
         "n_labels": ("encoder.bias", 0),
     },
     fixed={"graph": "given", "quirks": True},
-    needed=lstm_names("decoder.lstm1", "decoder.lstm2"),
+    required=lstm_names("decoder.lstm1", "decoder.lstm2"),
 )
 """Weights of X-modaler's GCN-LSTM, whose number 0 is begin, end and padding.
 
-Labels of edges are those of a semantic graph, which comes with the data (see `GCNLSTM.encode_graph`), unless `graph`
-says otherwise; `quirks=False` masks padding. Shapes do not determine `max_len`.
+Labels of edges come from a semantic graph in the data unless another `graph` is passed; `quirks=False` masks padding.
+Shapes do not determine `max_len`.
 """

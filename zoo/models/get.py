@@ -2,8 +2,8 @@
 
 J. Ji, Y. Luo, X. Sun, F. Chen, G. Luo, Y. Wu, Y. Gao, R. Ji: "Improving Image Captioning by Leveraging Intra- and
 Inter-layer Global Representation in Transformer Network", AAAI 2021 (arXiv:2012.07061). Code: `models/GET` in
-https://github.com/luo3300612/image-captioning-DLCT (BSD-3-Clause), released without its training; the paper's global
-adaptive controller is there no module, but cross-attention to the global token like to any other.
+https://github.com/luo3300612/image-captioning-DLCT (BSD-3-Clause), released without its training. The paper's global
+adaptive controller is not a module there: the global token is one more token of cross-attention.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.captioner import Memory, Visual, VisualSpec
-from zoo.converter import Converter, Tensors, candidate_last
+from zoo.converter import Converter, Tensors, reorder_gates
 from zoo.layers.attention import MultiHeadAttention, SelfAttention
 from zoo.layers.lstm import LSTMCell
 from zoo.layers.residual import EncoderLayer
@@ -22,11 +22,11 @@ from zoo.shared_official_names.meshed_memory import DOUBLY_RESIDUAL, HINT, NAMES
 
 
 class GlobalEnhancedTransformer(DoublyResidualCaptioner):
-    """An encoder of regions behind one global token, whose outputs of all layers an LSTM fuses; gated attention.
+    """An encoder of a global token and regions, with gated attention; an LSTM fuses the global tokens of all layers.
 
     Args:
         dropout: on embedded regions and probabilities, in every feed-forward and on every branch.
-        fusion: whether the LSTM's last state replaces the global token for the decoder; off by default in the code.
+        fusion: whether the LSTM's last state replaces the global token for the decoder; off by default in their code.
         quirks: reproduce faults of the released code: the fixed table of positions starts Xavier-uniform, as random
             numbers; and padding is inferred from the embedded regions after their norm, which finds none, so that an
             image's captions depend on its padding.
@@ -62,10 +62,10 @@ class GlobalEnhancedTransformer(DoublyResidualCaptioner):
             mixer = SelfAttention(d_model, n_heads, causal=False, dropout=dropout, gate=gate())
             self.encoder_layers.append(EncoderLayer(mixer, d_model, d_ff, dropout, post_norm=True))
         self.fusion = LSTMCell(d_model, d_model, d_model) if fusion else None
-        self.start_weights(quirks=quirks)
+        self.init_weights(quirks=quirks)
 
     def encode(self, visual: Visual) -> Memory:
-        """See `Captioner.encode`; the first token is the global one, the mean of the regions as it enters."""
+        """See `Captioner.encode`; the first token is the global one, which starts as the mean of the regions."""
         features, mask = visual.valid_features(self.input.linear.weight.dtype)
         mean = features.sum(1, keepdim=True) / mask.sum(1).clamp(min=1)[:, None, None]
         x = self.input(torch.cat((mean, features), 1))
@@ -84,17 +84,16 @@ class GlobalEnhancedTransformer(DoublyResidualCaptioner):
 
 class _GETConverter(Converter):
     def tensors(self, official: Mapping[str, Tensor]) -> Tensors:
-        return super().tensors(
-            {
-                key: candidate_last(tensor) if key.startswith("encoder.rnn.") else tensor
-                for key, tensor in official.items()
-            }
-        )
+        reordered = dict(official)
+        for key, tensor in official.items():
+            if key.startswith("encoder.rnn."):
+                reordered[key] = reorder_gates(tensor)
+        return super().tensors(reordered)
 
 
 CONVERTER = _GETConverter(
-    what="GET",
-    parts=(
+    source="GET",
+    renames=(
         (r"^encoder\.fc\b", "input.linear"),
         (r"^encoder\.layer_norm\b", "input.norm"),
         (r"^encoder\.rnn\.(weight|bias)_ih_l0\b", r"fusion.input.\1"),
@@ -103,10 +102,10 @@ CONVERTER = _GETConverter(
         *DOUBLY_RESIDUAL,
     ),
     unused=STATES,
-    where={**SIZES, "visual_dim": ("encoder.fc.weight", 1)},
+    size_axes={**SIZES, "visual_dim": ("encoder.fc.weight", 1)},
     stacks=STACKS,
     fixed={"quirks": True},
-    padded=True,
+    padded_positions=True,
     hint=HINT,
 )
 """Weights of the released code, trained with its faults: see `zoo.shared_official_names.meshed_memory`."""

@@ -1,9 +1,9 @@
-"""Image Transformer: AoANet with an encoder along a spatial graph of regions, and sub-transformers in its decoder.
+"""Image Transformer: AoANet with a spatial graph transformer as its encoder, and sub-transformers in its decoder.
 
 S. He, W. Liao, H. R. Tavakoli, M. Yang, B. Rosenhahn, N. Pugeault: "Image Captioning through Image Transformer", ACCV
 2020 (arXiv:2004.14231). Code: https://github.com/wtliao/ImageTransformer (no licence stated), which builds on AoANet's.
 
-Where code and paper differ, this follows the code, except for the spatial graph, where `graph` chooses
+Where code and paper differ, this follows the code; for the spatial graph, the argument `graph` chooses between them
 (`zoo.layers.spatial_graph`).
 """
 
@@ -24,28 +24,36 @@ from zoo.models.aoanet import CONVERTER as AOANET_CONVERTER
 
 
 class SpatialEncoder(nn.Module):
-    """AoANet's refiner whose `wide` layers, counted from 1, have three attentions (section 3.2).
+    """AoANet's refiner, some of whose layers have three attentions: to parents, neighbours and children (section 3.2).
 
-    These are for parents, neighbours and children of a region, where there is a spatial graph.
+    Args:
+        wide: the layers with three attentions, counted from 1.
     """
 
     def __init__(self, d_model: int, n_heads: int, n_layers: int, dropouts: AoADropouts, wide: Collection[int]) -> None:
         super().__init__()
         self.wide = frozenset(wide)
         self.layers = nn.ModuleList()
-        for number in range(1, n_layers + 1):
-            if number not in self.wide:
-                self.layers.append(aoa_layer(d_model, n_heads, dropouts))
-                continue
-            gate = AttentionOnAttention(d_model, dropouts.gate)
-            mixer = SpatialGraphAttention(d_model, n_heads, dropouts.attention, gate)
-            self.layers.append(EncoderLayer(mixer, d_model, None, dropouts.branch, norm=AnnotatedNorm))
+        for index in range(1, n_layers + 1):
+            if index in self.wide:
+                gate = AttentionOnAttention(d_model, dropouts.gate)
+                mixer = SpatialGraphAttention(d_model, n_heads, dropouts.attention, gate)
+                layer = EncoderLayer(mixer, d_model, None, dropouts.branch, norm=AnnotatedNorm)
+            else:
+                layer = aoa_layer(d_model, n_heads, dropouts)
+            self.layers.append(layer)
         self.norm = AnnotatedNorm(d_model)
 
     def forward(self, x: Tensor, mask: Tensor, graph: Tensor | None = None) -> Tensor:
-        """(B, L, D) to (B, L, D); `mask` (B, L) is true at valid regions, `graph` (B, L, L) is of `spatial_graph`."""
-        for number, layer in enumerate(self.layers, 1):
-            x = layer(x, mask) if graph is None or number not in self.wide else layer(x, mask, graph)
+        """Encode regions (B, L, D) to the same shape.
+
+        Args:
+            mask: (B, L), true at valid regions.
+            graph: (B, L, L), from `spatial_graph`; without it, the three attentions of a layer are averaged.
+        """
+        for index, layer in enumerate(self.layers, 1):
+            use_graph = graph is not None and index in self.wide
+            x = layer(x, mask, graph) if use_graph else layer(x, mask)
         encoded: Tensor = self.norm(x)
         return encoded
 
@@ -57,11 +65,10 @@ class ImageTransformer(AoACaptioner):
         d_word: width of word embeddings; d_model if not given.
         dropout: on embedded regions and words, on the context that is fed back to the LSTM, and before the vocabulary.
         attention_dropout: in the encoder and the decoder.
-        wide_layers: encoder layers, counted from 1, with three attentions; None: all.
-        spatial: whether these attend along the graph of parents, neighbours and children; otherwise their three
-            attentions use all regions and are averaged.
-        sub_transformers: M, parallel ones in the decoder: keys and values of the image for each query, whose answers
-            are averaged.
+        wide_layers: encoder layers, counted from 1, with three attentions; None for all.
+        spatial: whether each of these three attends to one relation of the graph, parents, neighbours or children;
+            otherwise all three attend to all regions and are averaged.
+        sub_transformers: M, parallel cross-attentions in the decoder, whose results are averaged.
         graph: how the graph is built from boxes; see `GraphMode`.
     """
 
@@ -83,10 +90,11 @@ class ImageTransformer(AoACaptioner):
         graph: GraphMode = "paper",
     ) -> None:
         head_width(d_model, n_heads)
-        every_layer = range(1, n_encoder_layers + 1)
-        wide = set(every_layer if wide_layers is None else wide_layers)
-        if outside := sorted(wide - set(every_layer)):
-            raise ZooError(f"wide_layers names layer {outside[0]}, but n_encoder_layers is {n_encoder_layers}")
+        all_layers = range(1, n_encoder_layers + 1)
+        wide = set(all_layers if wide_layers is None else wide_layers)
+        nonexistent = sorted(wide - set(all_layers))
+        if nonexistent:
+            raise ZooError(f"wide_layers names layer {nonexistent[0]}, but n_encoder_layers is {n_encoder_layers}")
         check_choice("graph", graph, ("paper", "official"))
         check_at_least_1(sub_transformers=sub_transformers)
         dropouts = AoADropouts(attention_dropout, BRANCH_DROPOUT, GATE_DROPOUT)
@@ -102,28 +110,30 @@ class ImageTransformer(AoACaptioner):
             attention_dropout=attention_dropout,
             max_len=max_len,
         )
-        self.sees_graph, self.graph = spatial and bool(wide), graph
+        self.uses_graph, self.graph_mode = spatial and bool(wide), graph
 
     def refine(self, regions: Tensor, mask: Tensor, visual: Visual) -> Tensor:
-        """See `AoACaptioner.refine`; along the spatial graph, where layers attend along one. ZooError without boxes."""
-        relations = None
-        if self.sees_graph:
+        """Encode the regions (B, L, D) with the spatial graph of their boxes, unless `spatial` is False."""
+        graph = None
+        if self.uses_graph:
             if visual.boxes is None:
-                raise ZooError("the spatial graph needs the regions' boxes, and there are none", "or set spatial=False")
-            relations = spatial_graph(visual.boxes, mask, mode=self.graph)
+                raise ZooError(
+                    "the spatial graph needs the boxes of the regions, but the input has none", "or set spatial=False"
+                )
+            graph = spatial_graph(visual.boxes, mask, mode=self.graph_mode)
         assert self.refiner is not None
-        encoded: Tensor = self.refiner(regions, mask, relations)
+        encoded: Tensor = self.refiner(regions, mask, graph)
         return encoded
 
 
 CONVERTER = replace(
     AOANET_CONVERTER,
-    what="the Image Transformer",
-    parts=(
+    source="the Image Transformer",
+    renames=(
         (r"self_attn\.q_linears\b", "mixer.query"),
         (r"self_attn\.k_linears\b", "mixer.keys"),
         (r"self_attn\.v_linears\b", "mixer.values"),
-        *AOANET_CONVERTER.parts,
+        *AOANET_CONVERTER.renames,
         (r"^core\.implicit(\d+)\b", lambda match: f"memories.{int(match[1]) - 1}"),
     ),
 )

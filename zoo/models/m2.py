@@ -21,9 +21,9 @@ from zoo.stacked import StackedCaptioner
 
 
 class MemoryAttention(MultiHeadAttention):
-    """Self-attention of regions, extended by learned keys and values that are the same for every image.
+    """Self-attention of regions with additional learned keys and values, the memory slots, the same for every image.
 
-    These slots are scaled: keys by sqrt(d_k), values by sqrt(slots).
+    The slots are scaled: keys by sqrt(d_k), values by sqrt(slots).
     """
 
     def __init__(self, d_model: int, n_heads: int, slots: int) -> None:
@@ -34,11 +34,11 @@ class MemoryAttention(MultiHeadAttention):
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:  # type: ignore[override]
         """(B, L, D) to (B, L, D); `mask` (B, L) is true at valid regions."""
         slots, d_k = self.memory_keys.shape[1], x.shape[-1] // self.n_heads
-        keys = self._beside(self.key(x), self.memory_keys * d_k**0.5)
-        values = self._beside(self.value(x), self.memory_values * slots**0.5)
+        keys = self._append_slots(self.key(x), self.memory_keys * d_k**0.5)
+        values = self._append_slots(self.value(x), self.memory_values * slots**0.5)
         return super().forward(x, keys, values, F.pad(mask, (0, slots), value=True))
 
-    def _beside(self, regions: Tensor, slots: Tensor) -> Tensor:
+    def _append_slots(self, regions: Tensor, slots: Tensor) -> Tensor:
         slots = slots.to(regions.dtype).expand(len(regions), -1, -1)
         return self._heads(torch.cat((regions, slots), 1))
 
@@ -60,37 +60,40 @@ class LevelAttention(MultiHeadAttention):
     def forward(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None = None) -> Tensor:
         """Queries (B * n, T, D) to (B * n, T, N, D); see `MultiHeadAttention.forward`."""
         heads = self._heads(self.query(queries).view(keys.shape[0], -1, queries.shape[-1]))
-        seen = attend(heads.repeat(1, self.n_levels, 1, 1), keys, values, mask)
-        return self._merge(seen, queries[:, :, None].expand(-1, -1, self.n_levels, -1))
+        attended = attend(heads.repeat(1, self.n_levels, 1, 1), keys, values, mask)
+        return self._output(attended, queries[:, :, None].expand(-1, -1, self.n_levels, -1))
 
 
 class MeshedDecoderLayer(DecoderLayer):
     """A post-norm layer with cross-attention to every level of the encoder, gated channel by channel.
 
-    s_j = norm(x + look_j(x)) for each level j; the output is sum_j sigmoid(W_j [x; s_j] + b_j) * s_j / sqrt(N).
+    s_j = norm(x + attention_j(x)) for each level j; the output is sum_j sigmoid(W_j [x; s_j] + b_j) * s_j / sqrt(N).
     """
 
     def __init__(self, d_model: int, d_ff: int, n_heads: int, n_levels: int, dropout: float) -> None:
-        mixer, look = SelfAttention(d_model, n_heads, causal=True), LevelAttention(d_model, n_heads, n_levels)
-        super().__init__(mixer, look, d_model, d_ff, dropout, post_norm=True)
+        mixer = SelfAttention(d_model, n_heads, causal=True)
+        cross_attention = LevelAttention(d_model, n_heads, n_levels)
+        super().__init__(mixer, cross_attention, d_model, d_ff, dropout, post_norm=True)
         self.gates = nn.ModuleList(nn.Linear(2 * d_model, d_model) for _ in range(n_levels))
 
-    def look(self, x: Tensor, keys: Tensor, values: Tensor, memory_mask: Tensor | None, *_: Tensor) -> Tensor:
-        looked = self.cross_attention(x, keys, values, memory_mask)
-        levels = self.leave(x[:, :, None], looked, self.cross_norm).unbind(2)
-        gated = [
-            gate(torch.cat((x, level), -1)).sigmoid() * level for gate, level in zip(self.gates, levels, strict=True)
-        ]
+    def cross_attention_branch(
+        self, x: Tensor, keys: Tensor, values: Tensor, memory_mask: Tensor | None, *_: Tensor
+    ) -> Tensor:
+        attended = self.cross_attention(x, keys, values, memory_mask)
+        levels = self.add_branch(x[:, :, None], attended, self.cross_norm).unbind(2)
+        gated = []
+        for gate, level in zip(self.gates, levels, strict=True):
+            gated.append(gate(torch.cat((x, level), -1)).sigmoid() * level)
         return torch.stack(gated).sum(0) / math.sqrt(len(levels))
 
 
 class MeshedMemoryTransformer(StackedCaptioner):
-    """An encoder with memory slots, and a decoder with gated cross-attention to every level of it; all post-norm.
+    """An encoder with memory slots, and a decoder with gated cross-attention to all its levels; all post-norm.
 
     Args:
-        n_encoder_layers: of which each is a level.
+        n_encoder_layers: layers of the encoder; the output of each is a level.
         dropout: on the embedded regions, in every feed-forward and on every branch.
-        memory_slots: learned keys and values of each encoder layer.
+        memory_slots: number of learned keys and values in each encoder layer.
         quirks: reproduce faults of the released code: all matrices start Xavier-uniform, including the memory slots
             and the fixed table of positions, which is therefore random; and padding is inferred from the embedded
             regions after their norm, which finds none, so that an image's captions depend on its padding.
@@ -125,7 +128,7 @@ class MeshedMemoryTransformer(StackedCaptioner):
             MeshedDecoderLayer(d_model, d_ff, n_heads, n_encoder_layers, dropout) for _ in range(n_decoder_layers)
         )
         self.build_decoder(d_model, dropout, layers)
-        self.start_weights(quirks=quirks)
+        self.init_weights(quirks=quirks)
 
     def encode(self, visual: Visual) -> Memory:
         """See `Captioner.encode`; the features (B, L, N * D) hold the concatenated levels."""
@@ -141,25 +144,25 @@ class MeshedMemoryTransformer(StackedCaptioner):
 
 
 CONVERTER = Converter(
-    what="the meshed-memory transformer",
-    parts=(
+    source="the meshed-memory transformer",
+    renames=(
         (r"^encoder\.fc\b", "input"),
         (r"^encoder\.layer_norm\b", "input_norm"),
         *NAMES,
         *BRANCHES,
-        (r"\bfc_alpha(\d+)\b", lambda found: f"gates.{int(found[1]) - 1}"),
+        (r"\bfc_alpha(\d+)\b", lambda match: f"gates.{int(match[1]) - 1}"),
         (r"\bm_k\b", "memory_keys"),
         (r"\bm_v\b", "memory_values"),
     ),
     unused=STATES,
-    where={
+    size_axes={
         **SIZES,
         "visual_dim": ("encoder.fc.weight", 1),
         "memory_slots": ("encoder.layers.0.mhatt.attention.m_k", 1),
     },
     stacks=STACKS,
     fixed={"quirks": True},
-    padded=True,
+    padded_positions=True,
     hint=HINT,
 )
 """Weights of the authors' code, trained with its faults: see `zoo.shared_official_names.meshed_memory`."""

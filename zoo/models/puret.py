@@ -5,10 +5,10 @@ Code: https://github.com/232525/PureT (no licence stated), which this follows nu
 hidden from attention; here they are at the end, where the causal mask hides them.
 
 Windows are those of Z. Liu et al.: "Swin Transformer: Hierarchical Vision Transformer using Shifted Windows", ICCV
-2021, section 3.2, around one global token that all of them share. Tokens need not fill the grid: regions lie in the
-cells of their boxes' centres, several in a cell or none. The authors cut the grid into windows; here all pairs are
-scored and those of two windows masked, which gives the same numbers, takes any places, and costs 3 % more at the
-released size.
+2021, section 3.2, with one global token in all of them. Tokens need not fill the grid: a region is in the cell of its
+box's centre, and a cell may have several regions or none. The authors cut the grid into windows; here the scores of all
+pairs are computed and pairs from different windows masked. This gives the same numbers, works for any positions, and
+costs 3 % more at the released size.
 """
 
 import math
@@ -30,15 +30,15 @@ from zoo.stacked import StackedCaptioner
 
 
 def square_cells(count: int, device: torch.device) -> Tensor:
-    """Row and column (1, L, 2) of the cells of a square grid, row by row; ZooError if `count` is that of none."""
+    """Row and column (1, L, 2) of the cells of a square grid, row by row; ZooError if `count` is not a square."""
     side = math.isqrt(count)
     if side * side != count:
         raise ZooError(
-            f"windows need a square grid or boxes, and got {count} tokens without boxes",
+            f"windows need a square grid or boxes, but the input has {count} tokens without boxes",
             "use a backbone with as many rows as columns, or regions with boxes",
         )
-    places = torch.arange(count, device=device)
-    return torch.stack((places // side, places % side), -1)[None]
+    index = torch.arange(count, device=device)
+    return torch.stack((index // side, index % side), -1)[None]
 
 
 def box_cells(boxes: Tensor, grid: int) -> Tensor:
@@ -49,24 +49,25 @@ def box_cells(boxes: Tensor, grid: int) -> Tensor:
 
 
 def neighbours(cells: Tensor, grid: int, window: int, shift: int) -> tuple[Tensor, Tensor]:
-    """Of each pair (B or 1, L, L), whether it shares a window, and its offset, a row of the bias table.
+    """Whether each pair of tokens (B or 1, L, L) shares a window, and the row of the bias table for its offset.
 
-    The grid is rolled before by `shift` up and to the left. The roll carries the first rows round to the last window,
-    whose own they do not see; columns alike. There is no shift where one window holds the whole grid.
+    The grid is rolled by `shift` up and to the left before it is cut into windows. Rows that the roll moved to the end
+    do not share a window with the rows before them; the same applies to columns. There is no shift if one window covers
+    the whole grid.
     """
     shift = shift if window < grid else 0
     rolled = (cells - shift) % grid
     groups = torch.cat((rolled // window, rolled >= grid - shift), -1)
     visible = (groups[:, :, None] == groups[:, None]).all(-1)
-    within = rolled % window
-    rows, columns = (within[:, :, None] - within[:, None] + window - 1).unbind(-1)
+    in_window = rolled % window
+    rows, columns = (in_window[:, :, None] - in_window[:, None] + window - 1).unbind(-1)
     return visible, rows * (2 * window - 1) + columns
 
 
 class WindowAttention(MultiHeadAttention):
-    """Self-attention of tokens to their window and the global token, which stands last and attends to all tokens.
+    """Self-attention of tokens to their window and the global token, which comes last and attends to all tokens.
 
-    Scores between tokens have a learned bias by the difference of their places in the window.
+    Scores between tokens have a learned bias for their relative position in the window.
     """
 
     def __init__(self, d_model: int, n_heads: int, window: int) -> None:
@@ -75,17 +76,17 @@ class WindowAttention(MultiHeadAttention):
         nn.init.trunc_normal_(self.bias_table, std=0.02)
 
     def forward(  # type: ignore[override]
-        self, x: Tensor, mask: Tensor, near: tuple[Tensor, Tensor], global_weight: float
+        self, x: Tensor, mask: Tensor, pairs: tuple[Tensor, Tensor], global_weight: float
     ) -> Tensor:
         """Attend: (B, L + 1, D) to the same.
 
         Args:
             mask: (B, L), true at valid tokens.
-            near: which of the L tokens see each other, and offsets, of `neighbours`.
-            global_weight: factor of what the global token takes from itself, after its softmax.
+            pairs: from `neighbours`.
+            global_weight: factor of the global token's weight on itself, after its softmax.
         """
         queries, keys, values = self.project_all(x)
-        visible, offset = near
+        visible, offset = pairs
         bias = self.bias_table[offset].permute(0, 3, 1, 2).masked_fill(~visible[:, None], -torch.inf)
         scores = queries * queries.shape[-1] ** -0.5 @ keys.transpose(-1, -2)
         hidden = nn.functional.pad(~mask, (0, 1), value=False)[:, None, None]
@@ -94,11 +95,11 @@ class WindowAttention(MultiHeadAttention):
         if global_weight != 1:
             extra = (global_weight - 1) * weights[:, :, -1:, -1:].to(values.dtype) * values[:, :, -1:]
             attended = torch.cat((attended[:, :, :-1], attended[:, :, -1:] + extra), 2)
-        return self._merge(attended, x)
+        return self._output(attended, x)
 
 
 class _DroppedFeedForward(FeedForward):
-    """Its output is dropped once here and again in the residual connection, as in the authors' code."""
+    """A feed-forward with dropout on its output, besides that of the residual branch, as in the authors' code."""
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., D) to (..., D)."""
@@ -121,13 +122,12 @@ class PureT(StackedCaptioner):
 
     Args:
         dropout: on embedded tokens, in every feed-forward, on every branch and before the vocabulary.
-        grid: rows and columns into which boxes are sorted by their centres. The authors' is 12 x 12; a grid of as many
-            cells is then theirs.
+        grid: rows and columns of the grid in which boxes are placed by their centres; 12 is the authors'.
         window: rows and columns of a window.
         shift: of the windows of layers 1, 3, ...; half a window if not given.
-        global_once: what the global token takes from itself counts once. In the authors' code, and by default, it is
-            counted once a window: their softmax is over all windows at once, but each window adds the token's own part.
-        visual_kind: "regions" have boxes, as the cells of a backbone's grid have; a "grid" is square, without boxes.
+        global_once: count the global token's attention to itself once. In the authors' code, and by default, it counts
+            once per window: their softmax is over all windows at once, but every window adds the token's own part.
+        visual_kind: "regions" with boxes, which the cells of a backbone's grid have too, or a square "grid" without.
     """
 
     def __init__(
@@ -168,47 +168,47 @@ class PureT(StackedCaptioner):
         self.build_decoder(d_model, dropout, layers, scale=None, bias=True)
 
     def encode(self, visual: Visual) -> Memory:
-        """See `Captioner.encode`; the global feature (B, D) is beside the tokens."""
+        """See `Captioner.encode`; `extra` has the global feature (B, D)."""
         features, mask = visual.valid_features(self.vocabulary.weight.dtype)
         x = self.input(features)
         mean = mean_of_valid(x.masked_fill(~mask[..., None], 0.0), mask)
         x = torch.cat((x, mean[:, None]), 1)
         cells, grid = self._cells(visual, features)
-        near = [neighbours(cells, grid, self.window, shift) for shift in (0, self.shift)]
-        weight = 1 if self.global_once else math.ceil(grid / self.window) ** 2
+        pairs = [neighbours(cells, grid, self.window, shift) for shift in (0, self.shift)]
+        global_weight = 1 if self.global_once else math.ceil(grid / self.window) ** 2
         for index, layer in enumerate(self.encoder_layers):
-            x = layer(x, mask, near[index % 2], weight)
+            x = layer(x, mask, pairs[index % 2], global_weight)
         return Memory(x[:, :-1], mask, {"global": x[:, -1]})
 
     def decode(self, memory: Memory, tokens: Tensor) -> Tensor:
-        x, whole = self.embedding(tokens), _with_global(memory)
-        attention_bias, projected = self._look(whole)
+        x, memory = self.embedding(tokens), _with_global(memory)
+        attention_bias, projected = self._project_memory(memory)
         for layer, (keys, values) in zip(self._decoder_layers(), projected, strict=True):
-            fused = layer.fusion(x, layer.fusion.project(whole.features[:, -1:]))
+            fused = layer.fusion(x, layer.fusion.project(memory.features[:, -1:]))
             x = layer(fused, keys, values, attention_bias)
         return self.predict([x])
 
     def start(self, memory: Memory) -> DecodingState:
-        whole = _with_global(memory)
-        state = super().start(whole)
+        memory = _with_global(memory)
+        state = super().start(memory)
         for index, layer in enumerate(self._decoder_layers()):
-            state.images[f"{index}.fused"] = layer.fusion.project(whole.features[:, -1:])
+            state.images[f"{index}.global"] = layer.fusion.project(memory.features[:, -1:])
         return state
 
     def enter_layer(self, index: int, x: Tensor, images: dict[str, Tensor]) -> Tensor:
-        """See `StackedCaptioner.enter_layer`; the global feature is fused into every word."""
-        fused: Tensor = self._decoder_layers()[index].fusion(x, images[f"{index}.fused"])
+        """See `StackedCaptioner.enter_layer`; every word is fused with the global feature."""
+        fused: Tensor = self._decoder_layers()[index].fusion(x, images[f"{index}.global"])
         return fused
 
     def predict(self, outputs: Sequence[Tensor]) -> Tensor:
         return super().predict([self.decoder_output.dropout(outputs[-1])])
 
     def _cells(self, visual: Visual, features: Tensor) -> tuple[Tensor, int]:
-        """The cell of each token, and the number of rows and columns of their grid."""
+        """Row and column (B or 1, L, 2) of each token, and the number of rows and columns of their grid."""
         if visual.boxes is not None and self.visual.kind == "regions":
             return box_cells(visual.boxes, self.grid), self.grid
         if self.visual.kind == "regions":
-            raise ZooError("windows need the regions' boxes, and there are none", "or set visual_kind='grid'")
+            raise ZooError("windows need the boxes of the regions, but the input has none", "or set visual_kind='grid'")
         return square_cells(features.shape[1], features.device), math.isqrt(features.shape[1])
 
     def _decoder_layers(self) -> list[PureTDecoderLayer]:
@@ -216,7 +216,7 @@ class PureT(StackedCaptioner):
 
 
 def _with_global(memory: Memory) -> Memory:
-    """Its features (B, L + 1, D), the global one last; cross-attention sees it as one more token."""
+    """The memory with the global feature as the last of its features (B, L + 1, D), for cross-attention."""
     features = torch.cat((memory.features, memory.extra["global"][:, None]), 1)
     return Memory(features, nn.functional.pad(memory.mask, (0, 1), value=True))
 
@@ -228,7 +228,7 @@ _SHIFTED = "encoder.layers.1.attn_mask"
 
 class _PureTConverter(Converter):
     def tensors(self, official: Mapping[str, Tensor]) -> Tensors:
-        """See `Converter.tensors`; a fusion has its vector before the word."""
+        """See `Converter.tensors`; the zoo's fusion has the weights of the vector before those of the word."""
         return {
             name: torch.cat(tensor.chunk(2, 1)[::-1], 1) if _FUSION.fullmatch(name) else tensor
             for name, tensor in super().tensors(official).items()
@@ -243,8 +243,8 @@ class _PureTConverter(Converter):
 
 
 CONVERTER = _PureTConverter(
-    what="PureT",
-    parts=(
+    source="PureT",
+    renames=(
         (r"^att_embed\b", "input"),
         (r"^decoder\.word_embed\b", "embedding.words"),
         (r"^decoder\.pos_embed\.weight\b", "embedding.positions.table"),
@@ -267,7 +267,7 @@ CONVERTER = _PureTConverter(
         (r"\brelative_position_bias_table\b", "bias_table"),
     ),
     unused=r"^backbone\.|relative_position_index$|attn_mask$",
-    where={
+    size_axes={
         "vocab_size": ("decoder.generator.weight", 0),
         "visual_dim": ("att_embed.0.weight", 1),
         "d_model": ("decoder.generator.weight", 1),
@@ -277,13 +277,13 @@ CONVERTER = _PureTConverter(
         "window": (_TABLE, 0),
     },
     stacks={"n_encoder_layers": "encoder.layers", "n_decoder_layers": "decoder.layers"},
-    padded=True,
+    padded_positions=True,
     shared_number=("decoder.word_embed.weight", "decoder.generator"),
     backbone="backbone.",
     hint="grid=..., shift=... and the backbone's options must be those of the training",
 )
 """Weights of the authors' code, whose number 0 is begin, end and padding: embedding and logits have V + 1 rows.
 
-A model on features leaves the backbone of the checkpoint out, one on pixels has it. Shapes determine neither `shift`
-nor the backbone, and `grid` only where the masks of shifted windows are in the checkpoint.
+A model on features leaves the checkpoint's backbone out. Shapes determine neither `shift` nor the backbone, and `grid`
+only if the checkpoint has the masks of shifted windows.
 """

@@ -1,9 +1,9 @@
-"""RSTNet: relation-enhanced encoding of a grid, and a decoder that tells visual from other words.
+"""RSTNet: relation-enhanced encoding of a grid, and a decoder with adaptive attention to image and language.
 
 X. Zhang, X. Sun, Y. Luo, J. Ji, Y. Zhou, Y. Wu, F. Huang, R. Ji: "RSTNet: Captioning with Adaptive Attention on Visual
 and Non-Visual Words", CVPR 2021, after J. Lu et al.: "Knowing When to Look", CVPR 2017. Code:
-https://github.com/zhangxuying1004/RSTNet (BSD-3-Clause), whose BERT is frozen noise that sees later words in training,
-and one word at a time in decoding: see `bert` and `leak`.
+https://github.com/zhangxuying1004/RSTNet (BSD-3-Clause). Its BERT has frozen random weights, and reads later words in
+training but only single words in decoding: see `bert` and `leak`.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from zoo.errors import ZooError
 from zoo.layers.attention import SelfAttention
 from zoo.layers.cache import Cache
 from zoo.layers.embedding import FixedPositions, sinusoids
-from zoo.layers.geometry import PairWeights, PlacedCrossAttention, RelationAttention, corner_code, whole_where_padded
+from zoo.layers.geometry import PairWeights, PlacedCrossAttention, RelationAttention, corner_code, fill_padded_boxes
 from zoo.layers.residual import DecoderLayer, EncoderLayer, ResidualLayer
 from zoo.models.doubly_residual import DoublyResidualCaptioner, EmbeddedTokens, InnerResidual, word_mixer
 from zoo.shared_official_names.meshed_memory import (
@@ -35,13 +35,15 @@ from zoo.shared_official_names.meshed_memory import (
 
 
 class BertWords(nn.Module):
-    """W BERT(words) + b; `sizes` are arguments of the transformers library's `BertConfig`.
+    """W BERT(words) + b.
 
-    As the authors decode, each word stands alone at the first place. With `whole` BERT sees a whole caption at once,
-    later words and padding too.
+    Args:
+        whole_captions: whether BERT reads a whole caption at once, including later words and padding. Otherwise each
+            word is a sequence of its own, as the authors decode.
+        sizes: arguments of the transformers library's `BertConfig`.
     """
 
-    def __init__(self, d_model: int, dropout: float, *, whole: bool, **sizes: Any) -> None:
+    def __init__(self, d_model: int, dropout: float, *, whole_captions: bool, **sizes: Any) -> None:
         from transformers import BertConfig, BertModel
 
         super().__init__()
@@ -49,12 +51,12 @@ class BertWords(nn.Module):
         config = BertConfig(**{**dropouts, **sizes})
         self.bert = BertModel(config, add_pooling_layer=False)
         self.linear = nn.Linear(config.hidden_size, d_model)
-        self.whole = whole
+        self.whole_captions = whole_captions
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Tokens (R, T) to (R, T, D)."""
-        seen = tokens if self.whole else tokens.reshape(-1, 1)
-        hidden = self.bert(input_ids=seen, attention_mask=torch.ones_like(seen)).last_hidden_state
+        sequences = tokens if self.whole_captions else tokens.reshape(-1, 1)
+        hidden = self.bert(input_ids=sequences, attention_mask=torch.ones_like(sequences)).last_hidden_state
         features: Tensor = self.linear(hidden.view(*tokens.shape, -1))
         return features
 
@@ -70,22 +72,24 @@ class LanguageSignal(ResidualLayer):
         self.positions = positions
         self.mixer_norm = nn.LayerNorm(d_model)
         self.mixer = mixer
-        self.add_feed_forward(d_model, d_ff, nn.LayerNorm)
+        self.build_feed_forward(d_model, d_ff, nn.LayerNorm)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Tokens (R, T) to (R, T, D)."""
         x = self.words(tokens) + self.positions(torch.arange(tokens.shape[1], device=tokens.device))
-        return self.feed(self.leave(x, self.mixer(x), self.mixer_norm))
+        return self.feed_forward_branch(self.add_branch(x, self.mixer(x), self.mixer_norm))
 
-    def step(self, tokens: Tensor, place: Tensor, cache: Cache, projection: tuple[Tensor, ...]) -> tuple[Tensor, Cache]:
-        """One position: tokens (R, 1), the position's row (D) of the table, the mixer's cache and its `projection`."""
-        x = self.words(tokens) + place
+    def step(
+        self, tokens: Tensor, position: Tensor, cache: Cache, projection: tuple[Tensor, ...]
+    ) -> tuple[Tensor, Cache]:
+        """One position: tokens (R, 1), the embedding of the position (D), cache and `projection` of the mixer."""
+        x = self.words(tokens) + position
         mixed, cache = self.mixer.step(x, self.mixer.widen(cache), projection)
-        return self.feed(self.leave(x, mixed, self.mixer_norm)), cache
+        return self.feed_forward_branch(self.add_branch(x, mixed, self.mixer_norm)), cache
 
 
 class LanguageAwareAttention(PlacedCrossAttention):
-    """Attention to the visual tokens and to one language token of the word's own, its key and value alike."""
+    """Attention to the visual tokens and to the word's own language token, whose key is also its value."""
 
     def __init__(self, d_model: int, n_heads: int, *, gate: nn.Module) -> None:
         super().__init__(d_model, n_heads, gate=gate)
@@ -94,14 +98,19 @@ class LanguageAwareAttention(PlacedCrossAttention):
     def forward(  # type: ignore[override]
         self, queries: Tensor, keys: Tensor, values: Tensor, attention_bias: Tensor, language: Tensor
     ) -> Tensor:
-        """See `MultiHeadAttention.forward`; the bias is of `mask_to_bias`, `language` (B * n, T, D) of each word."""
+        """See `MultiHeadAttention.forward`.
+
+        Args:
+            attention_bias: from `mask_to_bias`.
+            language: (B * n, T, D), the language token of each word.
+        """
         images, width = keys.shape[0], queries.shape[-1]
         heads = self._heads(self.query(queries).view(images, -1, width)) * (width // self.n_heads) ** -0.5
         words = self._heads(self.signal(language).view(images, -1, width))
-        scores = torch.cat((heads @ keys.transpose(-1, -2) + attention_bias, (heads * words).sum(-1, keepdim=True)), -1)
-        weights = F.softmax(scores, -1)
-        answer = weights[..., :-1] @ values + weights[..., -1:] * words
-        return self._merge(answer, queries)
+        visual_scores = heads @ keys.transpose(-1, -2) + attention_bias
+        weights = F.softmax(torch.cat((visual_scores, (heads * words).sum(-1, keepdim=True)), -1), -1)
+        attended = weights[..., :-1] @ values + weights[..., -1:] * words
+        return self._output(attended, queries)
 
 
 class AdaptiveDecoderLayer(DecoderLayer):
@@ -110,30 +119,29 @@ class AdaptiveDecoderLayer(DecoderLayer):
     def step(
         self, x: Tensor, keys: Tensor, values: Tensor, memory_mask: Tensor, cache: Cache, projection: tuple[Tensor, ...]
     ) -> tuple[Tensor, Cache]:
-        """See `DecoderLayer.step`; the cache holds the `language` of the position too."""
+        """See `DecoderLayer.step`; the cache also has the `language` token of the position."""
         language = cache["language"]
         mixed, cache = self.mixer.step(x, cache, projection)
-        return self.go_on(x, mixed, keys, values, memory_mask, language), cache
+        return self.after_mixer(x, mixed, keys, values, memory_mask, language), cache
 
 
-_SIGNAL = "language."
+_SIGNAL = "language."  # prefix of the language signal's tensors in a `DecodingState`
 
 
 class RSTNet(DoublyResidualCaptioner):
-    """Cells with their places and geometry through the encoder; a last decoder layer that sees a language signal too.
+    """An encoder of cells with positions and pair geometry; the last decoder layer also attends to a language signal.
 
     Args:
-        n_decoder_layers: with the adaptive one, which is the last.
+        n_decoder_layers: including the adaptive layer, which is the last.
         dropout: on embedded cells and probabilities, in every feed-forward and on every branch.
         pixel_sizes: geometry as released, see `zoo.layers.geometry.pair_geometry`; False for that of the boxes.
-        bert: sizes of a BERT below the language signal, as the transformers library's `BertConfig` names them, all of
-            whose weights and of the signal's are then frozen, as in the released code; otherwise the signal has
-            embeddings of its own, and learns.
-        leak: let BERT see whole captions in teacher forcing, later words too, as in the released code: no word is then
-            decoded as it was trained.
+        bert: arguments of the transformers library's `BertConfig`, for a BERT below the language signal; BERT and the
+            signal are then frozen, as in the released code. Without it, the signal has trained word embeddings.
+        leak: let BERT read whole captions, including later words, in teacher forcing, as in the released code. Decoding
+            then differs from training.
         quirks: reproduce faults of the released code: fixed tables of positions start Xavier-uniform, as random
-            numbers; and padding is inferred from the embedded cells after their norm, which in single precision takes
-            some valid ones for it.
+            numbers; and padding is inferred from the embedded cells after their norm, where in single precision some
+            valid cells count as padding.
     """
 
     def __init__(
@@ -154,7 +162,7 @@ class RSTNet(DoublyResidualCaptioner):
         quirks: bool = False,
     ) -> None:
         if leak and bert is None:
-            raise ZooError("leak is of BERT, and there is none", "give its sizes as bert, or set leak=False")
+            raise ZooError("leak=True needs a BERT", "pass its sizes as bert, or set leak=False")
 
         def residual() -> InnerResidual:
             return InnerResidual(d_model, dropout)
@@ -175,23 +183,26 @@ class RSTNet(DoublyResidualCaptioner):
         for _ in range(n_encoder_layers):
             relations = RelationAttention(d_model, n_heads, dropout=dropout, gate=residual())
             self.encoder_layers.append(EncoderLayer(relations, d_model, d_ff, dropout, post_norm=True))
-        words = nn.Embedding(vocab_size, d_model) if bert is None else BertWords(d_model, dropout, whole=leak, **bert)
+        if bert is None:
+            words: nn.Module = nn.Embedding(vocab_size, d_model)
+        else:
+            words = BertWords(d_model, dropout, whole_captions=leak, **bert)
         positions = FixedPositions(sinusoids(max_len + 1, d_model), first=1, saved=True)
-        self.language = LanguageSignal(
-            words, positions, word_mixer(d_model, n_heads, dropout), d_model, d_ff, dropout
-        ).requires_grad_(bert is None)
-        self.start_weights(quirks=quirks)
+        mixer = word_mixer(d_model, n_heads, dropout)
+        self.language = LanguageSignal(words, positions, mixer, d_model, d_ff, dropout)
+        self.language.requires_grad_(bert is None)
+        self.init_weights(quirks=quirks)
 
     def encode(self, visual: Visual) -> Memory:
-        """See `Captioner.encode`; the features (B, L, 2 D) hold the cells and the code of their places."""
+        """See `Captioner.encode`; the features (B, L, 2 D) are the cells and their position codes."""
         features, mask = visual.valid_features(self.input.linear.weight.dtype)
         if visual.boxes is None:
-            raise ZooError("this model needs the boxes of its cells or regions, and got none")
+            raise ZooError("this model needs the boxes of its cells or regions, but the input has none")
         x = self.input(features)
         if self.quirks:
             x = x * (features.sum(-1, keepdim=True) != 0)
             mask = x.sum(-1) != 0
-        boxes = whole_where_padded(visual.boxes, mask)
+        boxes = fill_padded_boxes(visual.boxes, mask)
         code = corner_code(boxes, x.shape[-1]).to(x.dtype)
         weights = self.pair_weights(boxes, boxes)
         for layer in self.encoder_layers:
@@ -200,30 +211,32 @@ class RSTNet(DoublyResidualCaptioner):
 
     def decode(self, memory: Memory, tokens: Tensor) -> Tensor:
         x = self.embedding(tokens)
-        attention_bias, projected = self._look(memory)
-        *plain, adaptive = self.decoder_layers
-        for layer, (keys, values) in zip(plain, projected[:-1], strict=True):
+        attention_bias, projected = self._project_memory(memory)
+        *layers, adaptive_layer = self.decoder_layers
+        for layer, (keys, values) in zip(layers, projected[:-1], strict=True):
             x = layer(x, keys, values, attention_bias)
-        x = adaptive(x, *projected[-1], attention_bias, self.language(tokens))
+        x = adaptive_layer(x, *projected[-1], attention_bias, self.language(tokens))
         logits: Tensor = self.vocabulary(x)
         return logits
 
     def start(self, memory: Memory) -> DecodingState:
         state, mixer = super().start(memory), self.language.mixer
-        rows = {_SIGNAL + name: entry for name, entry in mixer.start(memory.features).items()}
-        shared = dict(zip((_SIGNAL + "weight", _SIGNAL + "bias"), mixer.projection(), strict=True))
-        shared[_SIGNAL + "places"] = self.language.positions.rows()
+        rows = {_SIGNAL + name: tensor for name, tensor in mixer.start(memory.features).items()}
+        weight, bias = mixer.projection()
+        positions = self.language.positions.rows()
+        shared = {_SIGNAL + "weight": weight, _SIGNAL + "bias": bias, _SIGNAL + "positions": positions}
         return replace(state, rows=state.rows | rows, shared=state.shared | shared)
 
     def step(self, tokens: Tensor, state: DecodingState) -> tuple[Tensor, DecodingState]:
         shared = state.shared
-        seen = {name.removeprefix(_SIGNAL): row for name, row in state.rows.items() if name.startswith(_SIGNAL)}
+        cache = {name.removeprefix(_SIGNAL): row for name, row in state.rows.items() if name.startswith(_SIGNAL)}
         projection = shared[_SIGNAL + "weight"], shared[_SIGNAL + "bias"]
-        places = shared[_SIGNAL + "places"]
-        language, seen = self.language.step(tokens[:, None], places[0], seen, projection)
-        logits, after = super().step(tokens, replace(state, rows={**state.rows, "language": language}))
-        rows = after.rows | {_SIGNAL + name: row for name, row in seen.items()}
-        return logits, replace(after, rows=rows, shared=after.shared | {_SIGNAL + "places": places[1:]})
+        positions = shared[_SIGNAL + "positions"]
+        language, cache = self.language.step(tokens[:, None], positions[0], cache, projection)
+        logits, new_state = super().step(tokens, replace(state, rows={**state.rows, "language": language}))
+        rows = new_state.rows | {_SIGNAL + name: row for name, row in cache.items()}
+        shared = new_state.shared | {_SIGNAL + "positions": positions[1:]}
+        return logits, replace(new_state, rows=rows, shared=shared)
 
 
 _LANGUAGE = "decoder.language_model."
@@ -242,21 +255,22 @@ class _RSTNetConverter(Converter):
         return sizes
 
     def _bert_sizes(self, official: Mapping[str, Tensor]) -> dict[str, int]:
-        """Sizes of the language model's BERT, with its usual heads of 64 channels."""
-        where = {
+        """Sizes of the language model's BERT, with heads of 64 channels, as usual for BERT."""
+        size_axes = {
             "vocab_size": (f"{_BERT}embeddings.word_embeddings.weight", 0),
             "hidden_size": (f"{_BERT}embeddings.word_embeddings.weight", 1),
             "max_position_embeddings": (f"{_BERT}embeddings.position_embeddings.weight", 0),
             "intermediate_size": (f"{_BERT}encoder.layer.0.intermediate.dense.weight", 0),
         }
-        sizes = self.read(official, where)
-        layers, heads = count_layers(official, f"{_BERT}encoder.layer"), max(sizes["hidden_size"] // _BERT_HEAD, 1)
-        return {**sizes, "num_hidden_layers": layers, "num_attention_heads": heads}
+        sizes = self.read_sizes(official, size_axes)
+        n_layers = count_layers(official, f"{_BERT}encoder.layer")
+        n_heads = max(sizes["hidden_size"] // _BERT_HEAD, 1)
+        return {**sizes, "num_hidden_layers": n_layers, "num_attention_heads": n_heads}
 
 
 CONVERTER = _RSTNetConverter(
-    what="RSTNet",
-    parts=(
+    source="RSTNet",
+    renames=(
         (r"^decoder\.language_model\.language_model\b", "language.words.bert"),
         (r"^decoder\.language_model\.proj_to_caption_model\b", "language.words.linear"),
         (r"^decoder\.language_model\.pos_emb\.weight\b", "language.positions.table"),
@@ -267,15 +281,15 @@ CONVERTER = _RSTNetConverter(
         *DOUBLY_RESIDUAL,
         (r"\bfc_s\b", "signal"),
     ),
-    # States, and what no caption comes through.
+    # States of decoding, and parts that captions do not depend on.
     unused=rf"{STATES}|\.pooler\.|\.position_ids$|\.proj_to_vocab\.",
-    where={**SIZES, "visual_dim": ("encoder.fc.weight", 1)},
+    size_axes={**SIZES, "visual_dim": ("encoder.fc.weight", 1)},
     stacks=STACKS,
     fixed={"quirks": True},
-    padded=True,
+    padded_positions=True,
     hint=HINT,
 )
 """Weights of the authors' code, trained with its faults: see `zoo.shared_official_names.meshed_memory`.
 
-Shapes do not determine the heads of BERT; `leak=False` trains as words are decoded.
+Shapes do not determine the number of BERT's heads; `leak=False` trains with the computation of decoding.
 """

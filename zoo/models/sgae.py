@@ -1,8 +1,8 @@
-"""SGAE: nodes of an image re-encoded through a dictionary, and attended to beside themselves by Up-Down's two LSTMs.
+"""SGAE: Up-Down's two LSTMs attend to nodes of an image, and to their reconstructions from a learned dictionary.
 
 X. Yang, K. Tang, H. Zhang, J. Cai: "Auto-Encoding Scene Graphs for Image Captioning", CVPR 2019. Numerically equal to
-`lstm_mem4` of https://github.com/yangxuntu/SGAE (no licence stated) in its captioning of images, with and without the
-image graph, and of sentences from their graphs, by which the authors train the dictionary before.
+`lstm_mem4` of https://github.com/yangxuntu/SGAE (no licence stated): captioning of images with and without the image
+graph, and of sentences from their graphs, by which the authors pretrain the dictionary.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.captioner import Memory, Visual, VisualSpec
-from zoo.converter import Converter, Tensors, lstm_names, zoo_attention_lstm, zoo_lstm
+from zoo.converter import Converter, Tensors, convert_attention_lstm, convert_lstm, lstm_names
 from zoo.errors import ZooError, check_at_least_1, check_choice
 from zoo.layers.additive_attention import AdditiveAttention
 from zoo.layers.lstm import STATES, LSTMCell, two_lstms
@@ -28,7 +28,7 @@ def relu_layer(d_input: int, d_model: int, dropout: float) -> nn.Sequential:
 
 
 class ImageGraph(nn.Module):
-    """Regions are averaged with what their relations tell them; relations and attributed regions become nodes too."""
+    """Nodes of an image: regions, averaged with messages from their relations, then relations, then attributes."""
 
     def __init__(self, d_embedding: int, d_model: int, dropout: float) -> None:
         super().__init__()
@@ -44,45 +44,53 @@ class ImageGraph(nn.Module):
         """Nodes (B, N + M + P, D) in the order of regions, relations and attributes, and their mask, true where valid.
 
         Args:
-            regions: (B, N, D); mask: (B, N), true where valid.
-            relations: (B, M, 3), attributes: (B, P, 1 + a), -1 where padded, see `zoo.captioner.Visual`.
-            embed: words to vectors (..., E). An attribute row without words is no node.
+            regions: (B, N, D).
+            mask: (B, N), true where valid.
+            relations: (B, M, 3), -1 where padded, see `zoo.captioner.Visual`.
+            attributes: (B, P, 1 + a), -1 where padded; a row without words is not a node.
+            embed: words to vectors (..., E).
         """
-        related = (relations >= 0).all(-1)
+        valid_relation = (relations >= 0).all(-1)
         subject, obj, label = relations.clamp(min=0).unbind(-1)
         predicate = self.word(embed(label))
         triple = torch.cat((take_nodes(regions, subject), take_nodes(regions, obj), predicate), -1)
-        averaged = told_by_relations(
-            regions, related, (subject, self.to_subject(triple)), (obj, self.to_object(triple))
+        averaged = average_with_messages(
+            regions, valid_relation, (subject, self.to_subject(triple)), (obj, self.to_object(triple))
         )
-        said = (attributes[..., 1:] >= 0) & (attributes[..., :1] >= 0)
+        valid_word = (attributes[..., 1:] >= 0) & (attributes[..., :1] >= 0)
         words = self.word(embed(attributes[..., 1:].clamp(min=0)))
         owner = take_nodes(regions, attributes[..., 0].clamp(min=0))[:, :, None].expand_as(words)
-        described = self.to_attribute(torch.cat((words, owner), -1)) * said[..., None]
-        described = described.sum(2) / said.sum(2).clamp(min=1)[..., None]
+        described = self.to_attribute(torch.cat((words, owner), -1)) * valid_word[..., None]
+        described = described.sum(2) / valid_word.sum(2).clamp(min=1)[..., None]
         nodes = torch.cat((averaged, (predicate + self.to_relation(triple)) / 2, described), 1)
-        return nodes, torch.cat((mask, related, said.any(2)), 1)
+        return nodes, torch.cat((mask, valid_relation, valid_word.any(2)), 1)
 
 
-def told_by_relations(nodes: Tensor, related: Tensor, *ends: tuple[Tensor, Tensor]) -> Tensor:
-    """Nodes (B, N, D) averaged with what relations (B, M), where there are any, tell each of their ends (B, M, D)."""
-    weight, count = related[..., None].to(nodes.dtype), torch.ones_like(nodes[..., :1])
-    for place, told in ends:
-        nodes = nodes.scatter_add(1, place[..., None].expand(-1, -1, nodes.shape[-1]), told * weight)
-        count = count.scatter_add(1, place[..., None], weight)
+def average_with_messages(nodes: Tensor, valid_relation: Tensor, *messages: tuple[Tensor, Tensor]) -> Tensor:
+    """The mean of each node and the messages that it receives.
+
+    Args:
+        nodes: (B, N, D).
+        valid_relation: (B, M), true where a relation is not padding.
+        messages: pairs of receiving nodes (B, M) and the vectors that they receive (B, M, D), one per relation.
+    """
+    weight, count = valid_relation[..., None].to(nodes.dtype), torch.ones_like(nodes[..., :1])
+    for receiver, message in messages:
+        nodes = nodes.scatter_add(1, receiver[..., None].expand(-1, -1, nodes.shape[-1]), message * weight)
+        count = count.scatter_add(1, receiver[..., None], weight)
     return nodes / count
 
 
-def take_nodes(nodes: Tensor, places: Tensor) -> Tensor:
-    """Vectors (B, N, D) of nodes at `places` (B, M)."""
-    return nodes.gather(1, places[..., None].expand(-1, -1, nodes.shape[-1]))
+def take_nodes(nodes: Tensor, index: Tensor) -> Tensor:
+    """The nodes (B, N, D) at `index` (B, M), as (B, M, D)."""
+    return nodes.gather(1, index[..., None].expand(-1, -1, nodes.shape[-1]))
 
 
 class SentenceGraph(nn.Module):
-    """Objects averaged with what their relations tell them; relations and the attributes of an object are nodes too.
+    """Nodes of a sentence: objects, averaged with messages from their relations, then relations, then attributes.
 
-    Everything is computed from the vectors of words, where `ImageGraph` has those of regions. A layer of the released
-    code that no output depends on (`ssg_obj_attr_fc`) is left out.
+    All are computed from word vectors, where `ImageGraph` has vectors of regions. A layer of the released code that no
+    output depends on (`ssg_obj_attr_fc`) is left out.
     """
 
     def __init__(self, d_embedding: int, d_model: int, dropout: float) -> None:
@@ -99,29 +107,31 @@ class SentenceGraph(nn.Module):
         """Nodes (B, N + M + N, D) of objects, relations, and objects with attributes; their mask, true where valid.
 
         Args:
-            objects: (B, N), attributes: (B, N, a), relations: (B, M, 3), -1 where padded, see
-                `SGAE.encode_sentences`. An object without attributes has no node of them.
+            objects: (B, N), -1 where padded, see `SGAE.encode_sentences`.
+            attributes: (B, N, a), -1 where padded; an object without attributes has no attribute node.
+            relations: (B, M, 3), -1 where padded.
             embed: words to vectors (..., E).
         """
-        named, related = objects >= 0, (relations >= 0).all(-1)
+        valid_object, valid_relation = objects >= 0, (relations >= 0).all(-1)
         subject, obj, label = relations.clamp(min=0).unbind(-1)
         words = embed(objects.clamp(min=0))
         triple = torch.cat((take_nodes(words, subject), take_nodes(words, obj), embed(label.clamp(min=0))), -1)
-        averaged = told_by_relations(
-            self.object(words), related, (subject, self.to_subject(triple)), (obj, self.to_object(triple))
+        averaged = average_with_messages(
+            self.object(words), valid_relation, (subject, self.to_subject(triple)), (obj, self.to_object(triple))
         )
-        said = attributes >= 0
-        described = embed(attributes.clamp(min=0))
-        described = self.to_attribute(torch.cat((words[:, :, None].expand_as(described), described), -1))
-        described = (described * said[..., None]).sum(2) / said.sum(2).clamp(min=1)[..., None]
+        valid_word = attributes >= 0
+        attribute_words = embed(attributes.clamp(min=0))
+        owner = words[:, :, None].expand_as(attribute_words)
+        described = self.to_attribute(torch.cat((owner, attribute_words), -1)) * valid_word[..., None]
+        described = described.sum(2) / valid_word.sum(2).clamp(min=1)[..., None]
         nodes = torch.cat((averaged, self.to_relation(triple), described), 1)
-        return nodes, torch.cat((named, related, said.any(2)), 1)
+        return nodes, torch.cat((valid_object, valid_relation, valid_word.any(2)), 1)
 
 
 class SentenceDecoder(nn.Module):
-    """The graph of a sentence, and the attention LSTM [h_language; image; word] with the language LSTM above it.
+    """The graph of a sentence, and a decoder of an attention LSTM [h_language; image; word] and a language LSTM.
 
-    Words, their output layer and the dictionary are the captioner's own.
+    Word embedding, output layer and dictionary are those of the captioner.
 
     Args:
         d_embedding: of the words.
@@ -139,8 +149,8 @@ class SentenceDecoder(nn.Module):
         self.attention = AdditiveAttention(d_model, d_model, d_attention)
         self.language_lstm = LSTMCell(2 * d_model, d_model, d_model)
 
-    def remember(self, nodes: Tensor, mask: Tensor, image: Tensor) -> dict[str, Tensor]:
-        """What every word reads: nodes (B, L, R) with their mask, and the embedded image (B, R)."""
+    def memory_tensors(self, nodes: Tensor, mask: Tensor, image: Tensor) -> dict[str, Tensor]:
+        """`Memory.extra` for nodes (B, L, R) with their mask, and the embedded image (B, R)."""
         keys, attention_bias = self.attention.project(nodes, mask)
         image = F.linear(image, self.image_gates.weight, self.lstm.both_biases())
         return {
@@ -154,26 +164,26 @@ class SentenceDecoder(nn.Module):
         """See `RecurrentCaptioner.advance`."""
 
         def read(attention: Tensor) -> Tensor:
-            node = self.attention(attention, *(images[f"sentence_{name}"] for name in ("keys", "nodes", "bias")))
-            return torch.cat((node, attention), 1)
+            keys, nodes, attention_bias = images["sentence_keys"], images["sentence_nodes"], images["sentence_bias"]
+            return torch.cat((self.attention(attention, keys, nodes, attention_bias), attention), 1)
 
         return two_lstms(self.lstm, self.language_lstm, read, inputs, rows)
 
 
 class SGAE(RecurrentCaptioner):
-    """Up-Down whose language LSTM reads two attended vectors: of the nodes, and of what the dictionary makes of them.
+    """Up-Down whose language LSTM reads two attended vectors: of nodes, and of their reconstructions.
 
     Args:
         d_model: R, of both LSTMs, the nodes, the dictionary and the embedded image.
         d_attention: of both attentions' tanh layers.
         dropout: of embedded words, regions, image and nodes, and before the logits.
         n_entries: K, rows of the dictionary.
-        graph: "none" has the regions as nodes; "given" convolves them along the relations of a scene graph and adds
+        graph: "none" uses the regions as nodes; "given" convolves them along the relations of a scene graph and adds
             nodes of relations and attributes.
-        n_graph_words: words of graphs that no caption has, numbered behind the vocabulary: they are embedded, and have
-            no logits, where the released vocabulary has them among its words.
-        sentences: whether the model also has the auto-encoder of sentence graphs, a second decoder that shares words,
-            embedded image, output layer and dictionary with the first, for `encode_sentences`.
+        n_graph_words: number of words that occur in graphs only. They follow the vocabulary, and have embeddings but no
+            logits. The released vocabulary contains them instead.
+        sentences: whether the model also has the auto-encoder of sentence graphs for `encode_sentences`, a second
+            decoder that shares word embedding, embedded image, output layer and dictionary with the first.
     """
 
     per_row = ("image", "sentence_image", "attention_bias")
@@ -199,7 +209,7 @@ class SGAE(RecurrentCaptioner):
         check_choice("graph", graph, ("none", "given"))
         check_at_least_1(n_entries=n_entries)
         if n_graph_words < 0 or (n_graph_words and graph == "none"):
-            raise ZooError(f"n_graph_words cannot be {n_graph_words} of graph {graph!r}", "without a graph it is 0")
+            raise ZooError(f"n_graph_words cannot be {n_graph_words} with graph={graph!r}", "without a graph it is 0")
         d_embedding = d_embedding or d_model
         words = nn.Embedding(vocab_size + n_graph_words, d_embedding)
         self.embedding = nn.Sequential(words, nn.ReLU(), nn.Dropout(dropout))
@@ -218,7 +228,7 @@ class SGAE(RecurrentCaptioner):
         nn.init.uniform_(self.image_gates.weight, -(d_model**-0.5), d_model**-0.5)
         self.node_attention = AdditiveAttention(d_model, d_model, d_attention)
         self.entry_attention = AdditiveAttention(d_model, d_model, d_attention)
-        del self.entry_attention.key  # that of the nodes serves both, as released
+        del self.entry_attention.key  # both attentions use the key layer of the nodes, as released
         self.language_lstm = LSTMCell(3 * d_model, d_model, d_model)
         self.output_dropout = nn.Dropout(dropout)
         self.vocabulary = nn.Linear(d_model, vocab_size)
@@ -226,19 +236,19 @@ class SGAE(RecurrentCaptioner):
 
     def encode(self, visual: Visual) -> Memory:
         """See `Captioner.encode`; words of a scene graph are entries of the vocabulary."""
-        features, mask = self.look(visual)
+        features, mask = self.valid_features(visual)
         nodes, valid = self.region_embedding(features), mask
         if self.graph is not None:
             if visual.relations is None or visual.attributes is None:
                 raise ZooError(
-                    "the graph of this model is given, and visual input has none",
+                    "this model needs a scene graph, but the input has none",
                     "set relations and attributes, or create the model with graph='none'",
                 )
             nodes, valid = self.graph(nodes, mask, visual.relations, visual.attributes, self.embedding)
         image = mean_of_valid(features, mask)
-        entries = self._look_up(self.to_dictionary(nodes))
+        entries = self._reconstruct(self.to_dictionary(nodes))
         keys, attention_bias = self.node_attention.project(nodes, valid)
-        # The score's bias enters with its gradient of zero, as in `AdditiveAttention.project`.
+        # The bias of the scores is added times zero for its gradient, as in `AdditiveAttention.project`.
         bias = self.node_attention.key.bias + self.entry_attention.query.bias + 0 * self.entry_attention.score.bias
         entry_keys = 2 * F.linear(entries, self.node_attention.key.weight, bias)
         image = F.linear(self.image_embedding(image), self.image_gates.weight, self.lstm.both_biases())
@@ -248,32 +258,34 @@ class SGAE(RecurrentCaptioner):
             "entry_keys": entry_keys,
             "entries": entries,
             "attention_bias": attention_bias,
+            "image": image,
         }
-        return Memory(nodes, valid, {**extra, "image": image})
+        return Memory(nodes, valid, extra)
 
     def encode_sentences(
         self, visual: Visual, objects: Tensor, attributes: Tensor, relations: Tensor, *, dictionary: bool = False
     ) -> Memory:
-        """Encode the scene graphs of sentences, whose words are entries of the vocabulary, beside images.
+        """Encode the scene graphs of sentences, whose words are entries of the vocabulary, with their images.
 
         Args:
-            visual: B images, of each of which the mean of its regions is read; n graphs of each are adjacent.
-            objects: (B * n, N) int64; attributes: (B * n, N, a) int64, of each object; -1 where padded.
-            relations: (B * n, M, 3) int64, place of the subject, place of the object, and word; -1 where padded.
-            dictionary: attend to what the dictionary makes of the nodes, in place of the nodes.
+            visual: B images, of which the mean region is used. The n graphs of an image are adjacent.
+            objects: (B * n, N) int64, the word of each object; -1 where padded.
+            attributes: (B * n, N, a) int64, the words of each object's attributes; -1 where padded.
+            relations: (B * n, M, 3) int64, index of the subject, index of the object, and word; -1 where padded.
+            dictionary: attend to the nodes' reconstructions from the dictionary instead of the nodes.
         """
         if self.sentences is None:
             raise ZooError("this model has no auto-encoder of sentence graphs", "create it with sentences=True")
-        image = mean_of_valid(*self.look(visual))
+        image = mean_of_valid(*self.valid_features(visual))
         nodes, mask = self.sentences.graph(objects, attributes, relations, self.embedding)
         if dictionary:
-            nodes = self._look_up(nodes)
-        nodes = nodes.masked_fill(~mask[..., None], 0.0)  # a graph without a node tells nothing, however it is padded
+            nodes = self._reconstruct(nodes)
+        nodes = nodes.masked_fill(~mask[..., None], 0.0)  # so that the padding of a graph without nodes has no effect
         image = self.image_embedding(image).repeat_interleave(len(objects) // len(image), 0)
-        return Memory(nodes, mask, self.sentences.remember(nodes, mask, image))
+        return Memory(nodes, mask, self.sentences.memory_tensors(nodes, mask, image))
 
-    def _look_up(self, nodes: Tensor) -> Tensor:
-        """What the dictionary makes of nodes h (..., R): softmax(h D^T) D."""
+    def _reconstruct(self, nodes: Tensor) -> Tensor:
+        """The reconstructions softmax(h D^T) D of nodes h (..., R) from the dictionary D."""
         return F.linear(nodes, self.dictionary).softmax(-1) @ self.dictionary
 
     def cross_attention_modules(self) -> Sequence[nn.Module]:
@@ -300,25 +312,25 @@ class SGAE(RecurrentCaptioner):
 
 class _SGAEConverter(Converter):
     def tensors(self, official: Mapping[str, Tensor]) -> Tensors:
-        """See `Converter.tensors`; only decoders whose LSTMs are there are in what is found."""
-        found, words = super().tensors(official), official["embed.0.weight"].shape[1]
-        for core, place in (("rela_core", ""), ("ssg_core", "sentences.")):
+        """See `Converter.tensors`; only LSTMs that the checkpoint has are converted."""
+        tensors, d_word = super().tensors(official), official["embed.0.weight"].shape[1]
+        for core, prefix in (("rela_core", ""), ("ssg_core", "sentences.")):
             if f"{core}.att_lstm.weight_ih" in official:
-                found |= zoo_attention_lstm(official, f"{core}.att_lstm", place, words)
-                found |= zoo_lstm(official, f"{core}.lang_lstm", f"{place}language_lstm")
-        return found
+                tensors |= convert_attention_lstm(official, f"{core}.att_lstm", prefix, d_word)
+                tensors |= convert_lstm(official, f"{core}.lang_lstm", f"{prefix}language_lstm")
+        return tensors
 
-    def selected(self, name: str, official: Mapping[str, Tensor], sizes: Mapping[str, Any]) -> Tensors:
+    def select(self, name: str, official: Mapping[str, Tensor], sizes: Mapping[str, Any]) -> Tensors:
         left_out: tuple[str, ...] = () if sizes["graph"] == "given" else ("graph.",)
         if not {**model_card(name).arguments, **sizes}.get("sentences"):
             left_out += ("sentences.", "ssg_")
-        found = super().selected(name, official, sizes)
-        return {own: tensor for own, tensor in found.items() if not own.startswith(left_out)}
+        tensors = super().select(name, official, sizes)
+        return {key: tensor for key, tensor in tensors.items() if not key.startswith(left_out)}
 
 
 CONVERTER = _SGAEConverter(
-    what="SGAE's lstm_mem4",
-    parts=(
+    source="SGAE's lstm_mem4",
+    renames=(
         (r"^embed\.", "embedding."),
         (r"^att_embed\.", "region_embedding."),
         (r"^fc_embed\.", "image_embedding."),
@@ -347,7 +359,7 @@ CONVERTER = _SGAEConverter(
         (r"^ssg_core\.attention\.alpha_net\.", "sentences.attention.score."),
     ),
     unused=r"_lstm\.|^ssg_obj_attr_fc\.|^ssg_mem\.",
-    where={
+    size_axes={
         "vocab_size": ("logit.weight", 0),
         "d_model": ("logit.weight", 1),
         "d_embedding": ("embed.0.weight", 1),
@@ -356,13 +368,13 @@ CONVERTER = _SGAEConverter(
         "n_entries": ("memory_cell", 0),
     },
     fixed={"graph": "none"},
-    needed=lstm_names("rela_core.att_lstm", "rela_core.lang_lstm"),
+    required=lstm_names("rela_core.att_lstm", "rela_core.lang_lstm"),
     hint="the model must be the checkpoint's, whose dictionary is passed as memory_cell",
 )
 """Weights of SGAE's released `lstm_mem4`, whose number 0 is begin, end and padding.
 
-The dictionary lies in a file of its own there, and is passed as `memory_cell`. Parts for sentence graphs (`ssg_*`) are
-left out unless `sentences` is true, and those of the image graph unless `graph` is "given". Two parts that no output of
-theirs depends on (`ssg_obj_attr_fc`, `ssg_mem`) are always left out. Shapes do not determine `max_len`, `sentences` and
-`graph`, which is "none".
+The dictionary is released in a separate file; pass it as `memory_cell`. Parts for sentence graphs (`ssg_*`) are left
+out unless `sentences` is true, and those of the image graph unless `graph` is "given". Two parts that no output depends
+on (`ssg_obj_attr_fc`, `ssg_mem`) are always left out. Shapes do not determine `max_len`, `sentences` and `graph`, whose
+default is "none".
 """

@@ -54,12 +54,12 @@ class ShowAttendTell(RecurrentCaptioner):
         self.vocabulary = nn.Linear(d_embedding, vocab_size)
 
     def encode(self, visual: Visual) -> Memory:
-        features, mask = self.look(visual)
+        features, mask = self.valid_features(visual)
         keys, attention_bias = self.attention.project(features, mask)
         return Memory(features, mask, {"keys": keys, "values": features, "attention_bias": attention_bias})
 
     def first_rows(self, memory: Memory) -> Rows:
-        """The initial state, by two small networks from the mean of the grid."""
+        """The initial state: two small networks applied to the mean of the grid."""
         mean = mean_of_valid(memory.features, memory.mask)
         return {"hidden": self.first_hidden(mean), "cell": self.first_cell(mean)}
 
@@ -78,6 +78,6 @@ class ShowAttendTell(RecurrentCaptioner):
 
 
 def _first_state(visual_dim: int, d_model: int, dropout: float) -> nn.Sequential:
-    """f_init of the paper: one hidden layer, as the authors' settings for COCO have it."""
+    """f_init of the paper, with one hidden layer, as in the authors' settings for COCO."""
     hidden = nn.Linear(visual_dim, visual_dim)
     return nn.Sequential(hidden, nn.ReLU(), nn.Dropout(dropout), nn.Linear(visual_dim, d_model), nn.Tanh())

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from torch import Tensor, nn
 
 from zoo.captioner import Memory, Visual, VisualSpec
-from zoo.converter import Converter, Tensors, candidate_last
+from zoo.converter import Converter, Tensors, reorder_gates
 from zoo.errors import check_at_least_1, check_choice
 from zoo.layers.lstm import LSTMCell
 from zoo.layers.pooling import mean_of_valid
@@ -61,7 +61,7 @@ class ShowTell(RecurrentCaptioner):
         self.output_dropout = nn.Dropout(dropout)
 
     def encode(self, visual: Visual) -> Memory:
-        features, mask = self.look(visual)
+        features, mask = self.valid_features(visual)
         return Memory(self.image_embedding(mean_of_valid(features, mask))[:, None], mask.any(1, keepdim=True))
 
     def first_rows(self, memory: Memory) -> Rows:
@@ -70,13 +70,13 @@ class ShowTell(RecurrentCaptioner):
 
     def advance(self, inputs: Tensor, rows: Rows, images: dict[str, Tensor]) -> tuple[Tensor, Rows]:  # noqa: ARG002
         hidden, cell = self.lstm(inputs, rows["hidden0"], rows["cell0"])
-        after = {"hidden0": hidden, "cell0": cell}
+        new_rows = {"hidden0": hidden, "cell0": cell}
         upper_layers: Iterable[LSTMCell] = self.upper_layers  # type: ignore[assignment]  # ModuleList is not generic
         for index, layer in enumerate(upper_layers, 1):
             below = self.layer_dropout(hidden)
             hidden, cell = layer.read(below, rows[f"hidden{index}"], rows[f"cell{index}"])
-            after |= {f"hidden{index}": hidden, f"cell{index}": cell}
-        return hidden, after
+            new_rows |= {f"hidden{index}": hidden, f"cell{index}": cell}
+        return hidden, new_rows
 
 
 _TORCH_LSTM = re.compile(r"core\.weight_(ih|hh)_l(\d+)")
@@ -86,28 +86,31 @@ class _ShowTellConverter(Converter):
     def tensors(self, official: Mapping[str, Tensor]) -> Tensors:
         layers = {}
         for key, tensor in official.items():
-            if match := _TORCH_LSTM.fullmatch(key):
-                layer = f"upper_layers.{int(match[2]) - 1}" if int(match[2]) else "lstm"
-                layers[f"{layer}.{'input' if match[1] == 'ih' else 'recurrent'}.weight"] = candidate_last(tensor)
+            match = _TORCH_LSTM.fullmatch(key)
+            if match:
+                index = int(match[2])
+                layer = f"upper_layers.{index - 1}" if index else "lstm"
+                part = "input" if match[1] == "ih" else "recurrent"
+                layers[f"{layer}.{part}.weight"] = reorder_gates(tensor)
         return layers | super().tensors(official)
 
     def sizes(self, official: Mapping[str, Tensor]) -> dict[str, Any]:
         image = "fc_embed" if "fc_embed.weight" in official else "img_embed"
-        sizes = self.read(official, {**self.where, "visual_dim": (f"{image}.weight", 1)})
-        layers = [int(match[2]) for key in official if (match := _TORCH_LSTM.fullmatch(key))]
-        return {**sizes, "n_layers": 1 + max(layers)} if layers else sizes
+        sizes = self.read_sizes(official, {**self.size_axes, "visual_dim": (f"{image}.weight", 1)})
+        indices = [int(match[2]) for match in map(_TORCH_LSTM.fullmatch, official) if match]
+        return {**sizes, "n_layers": 1 + max(indices)} if indices else sizes
 
 
 CONVERTER = _ShowTellConverter(
-    what="ImageCaptioning.pytorch's Show and Tell or FC model",
-    parts=(
+    source="ImageCaptioning.pytorch's Show and Tell or FC model",
+    renames=(
         *WORDS,
         (r"^(?:img|fc)_embed\.", "image_embedding."),
         (r"^_?core\.i2h\.", "lstm.input."),
         (r"^_?core\.h2h\.", "lstm.recurrent."),
     ),
     unused=_TORCH_LSTM.pattern,
-    where={**WORD_SIZES, "d_embedding": ("embed.weight", 1)},
+    size_axes={**WORD_SIZES, "d_embedding": ("embed.weight", 1)},
     hint=HINT,
 )
 """Weights of `show_tell`, `fc` and `newfc`: see `zoo.shared_official_names.luo_lstm`."""

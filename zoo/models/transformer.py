@@ -18,7 +18,7 @@ from zoo.errors import ZooError
 from zoo.layers.annotated_norm import AnnotatedNorm
 from zoo.layers.attention import MultiHeadAttention, SelfAttention
 from zoo.layers.embedding import FixedPositions, TokenEmbedding, sinusoids
-from zoo.layers.geometry import GeometricAttention, pair_geometry, whole_where_padded
+from zoo.layers.geometry import GeometricAttention, fill_padded_boxes, pair_geometry
 from zoo.layers.residual import DecoderLayer, EncoderLayer, StackOutput
 from zoo.stacked import StackedCaptioner
 
@@ -76,8 +76,8 @@ class Transformer(StackedCaptioner):
         """The mixer of an encoder layer."""
         return SelfAttention(d_model, n_heads, causal=False, dropout=dropout)
 
-    def relations(self, visual: Visual, mask: Tensor) -> tuple[Tensor, ...]:  # noqa: ARG002  # none here
-        """Further inputs of the mixers besides the regions' features, computed once for all layers."""
+    def relations(self, visual: Visual, mask: Tensor) -> tuple[Tensor, ...]:  # noqa: ARG002  # for subclasses
+        """Further inputs of the encoder's mixers besides features and mask, computed once for all layers."""
         return ()
 
     def encode(self, visual: Visual) -> Memory:
@@ -98,14 +98,14 @@ class ObjectRelationTransformer(Transformer):
     def relations(self, visual: Visual, mask: Tensor) -> tuple[Tensor, ...]:
         """See `Transformer.relations`: the geometry of all pairs of boxes."""
         if visual.boxes is None:
-            raise ZooError("this model needs the regions' boxes, and got none")
-        boxes = whole_where_padded(visual.boxes, mask)
+            raise ZooError("this model needs the boxes of the regions, but the input has none")
+        boxes = fill_padded_boxes(visual.boxes, mask)
         return (pair_geometry(boxes, boxes),)
 
 
 CONVERTER = Converter(
-    what="ImageCaptioning.pytorch's transformer",
-    parts=(
+    source="ImageCaptioning.pytorch's transformer",
+    renames=(
         (r"^att_embed\.0\b", "input"),
         (r"^model\.(en|de)coder\.layers\b", r"\1coder_layers"),
         (r"^model\.(en|de)coder\.norm\b", r"\1coder_output.norm"),
@@ -126,7 +126,7 @@ CONVERTER = Converter(
         (r"\bb_2\b", "shift"),
     ),
     unused=r"^model\.tgt_embed\.1\.pe$",
-    where={
+    size_axes={
         "vocab_size": ("model.generator.proj.weight", 0),
         "visual_dim": ("att_embed.0.weight", 1),
         "d_model": ("model.generator.proj.weight", 1),

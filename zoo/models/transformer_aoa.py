@@ -20,7 +20,7 @@ from zoo.stacked import StackedCaptioner
 
 
 class AoATransformer(StackedCaptioner):
-    """AoANet's refiner as the encoder, and a decoder whose two attentions a layer are AoA blocks too.
+    """AoANet's refiner as the encoder, and a decoder whose self- and cross-attention are AoA blocks too.
 
     Args:
         dropout: on embedded regions and words, and on every branch.
@@ -57,7 +57,7 @@ class AoATransformer(StackedCaptioner):
             self.decoder_layers.append(layer)
         self.decoder_output = StackOutput(d_model, n_decoder_layers, dropout, reduce=False, norm=AnnotatedNorm)
         self.vocabulary = nn.Linear(d_model, vocab_size)
-        self.start_weights()
+        self.init_weights()
 
     def region_attention_modules(self) -> Sequence[nn.Module]:
         return attention_mixers(self.refiner.layers)

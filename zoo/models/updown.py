@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.captioner import Memory, Visual, VisualSpec
-from zoo.converter import Converter, Tensors, lstm_names, zoo_attention_lstm, zoo_lstm
+from zoo.converter import Converter, Tensors, convert_attention_lstm, convert_lstm, lstm_names
 from zoo.errors import check_choice
 from zoo.fast.updown import UpDownScan
 from zoo.layers.additive_attention import AdditiveAttention
@@ -62,7 +62,7 @@ class UpDown(RecurrentCaptioner):
         self.vocabulary = nn.Linear(d_model, vocab_size)
 
     def encode(self, visual: Visual) -> Memory:
-        features, mask = self.look(visual)
+        features, mask = self.valid_features(visual)
         regions = self.region_embedding(features)
         keys, attention_bias = self.attention.project(regions, mask)
         image = self.image_embedding(mean_of_valid(features, mask))
@@ -77,9 +77,9 @@ class UpDown(RecurrentCaptioner):
 
     def shared_tensors(self) -> dict[str, Tensor]:
         """See `RecurrentCaptioner.shared_tensors`; the language LSTM's matrix for [regions; attention; language]."""
-        own = self.language_lstm
-        weight = torch.cat((own.input.weight, own.recurrent.weight), 1)
-        return {"language_weight": weight, "language_bias": own.input.bias + own.recurrent.bias}
+        lstm = self.language_lstm
+        weight = torch.cat((lstm.input.weight, lstm.recurrent.weight), 1)
+        return {"language_weight": weight, "language_bias": lstm.input.bias + lstm.recurrent.bias}
 
     def advance(self, inputs: Tensor, rows: Rows, images: dict[str, Tensor]) -> tuple[Tensor, Rows]:
         width, state = self.d_model, rows["state"]
@@ -110,18 +110,18 @@ class UpDown(RecurrentCaptioner):
 
 class _UpDownConverter(Converter):
     def tensors(self, official: Mapping[str, Tensor]) -> Tensors:
-        words, width = official["embed.0.weight"].shape[1], official["core.lang_lstm.weight_hh"].shape[1]
-        attention = zoo_attention_lstm(official, "core.att_lstm", "", words)
-        language = zoo_lstm(official, "core.lang_lstm", "language_lstm", width)
+        d_word, d_state = official["embed.0.weight"].shape[1], official["core.lang_lstm.weight_hh"].shape[1]
+        attention = convert_attention_lstm(official, "core.att_lstm", "", d_word)
+        language = convert_lstm(official, "core.lang_lstm", "language_lstm", d_state)
         return super().tensors(official) | attention | language
 
 
 CONVERTER = _UpDownConverter(
-    what="ImageCaptioning.pytorch's Up-Down",
-    parts=(*WORDS, *ATTENTION, (r"^fc_embed\.", "image_embedding.")),
+    source="ImageCaptioning.pytorch's Up-Down",
+    renames=(*WORDS, *ATTENTION, (r"^fc_embed\.", "image_embedding.")),
     unused=r"^core\.(att|lang)_lstm\.",
-    where=ATTENTION_SIZES,
-    needed=lstm_names("core.att_lstm", "core.lang_lstm"),
+    size_axes=ATTENTION_SIZES,
+    required=lstm_names("core.att_lstm", "core.lang_lstm"),
     hint=HINT,
 )
 """Weights of `updown`: see `zoo.shared_official_names.luo_lstm`."""

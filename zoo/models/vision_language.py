@@ -1,6 +1,6 @@
-"""Vision-language models of the transformers library as captioners, decoded by the zoo's own searches.
+"""Vision-language models of the transformers library as captioners, decoded with `zoo.decoding`.
 
-Their key-value caches become decoding states: entries of an image are stored once, entries of a beam are reordered.
+Their key-value caches become decoding states: entries of an image are stored once, those of a beam are reordered.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class VisionLanguage(Captioner):
     Args:
         vocab_size: V; with `folder`, that of its tokenizer.
         folder: of a pretrained model, whose sizes replace the arguments.
-        image_size: side of the images of the position embeddings, which are interpolated for others.
+        image_size: side of images without interpolation of the position embeddings.
         patch_size: side of a visual token, in pixels.
     """
 
@@ -67,7 +67,7 @@ class VisionLanguage(Captioner):
         self.visual = VisualSpec("pixels", 0)
         self.vocab_size = self.text_config().vocab_size
         self.max_len = max_len
-        self._same = _shared_names(self)
+        self._tied = _tied_names(self)
         self.register_state_dict_post_hook(_leave_out_copies)  # type: ignore[no-untyped-call]
         self.register_load_state_dict_pre_hook(_put_back_copies)  # type: ignore[no-untyped-call]
 
@@ -86,7 +86,7 @@ class VisionLanguage(Captioner):
 
     @abstractmethod
     def text_config(self) -> Any:
-        """The configuration of the part that words come from."""
+        """The configuration of the language part."""
 
     @abstractmethod
     def begin_and_end(self) -> tuple[int, int]:
@@ -106,13 +106,9 @@ class VisionLanguage(Captioner):
 
     def encode(self, visual: Visual) -> Memory:
         if visual.pixels is None:
-            raise ZooError("this model needs pixels, and got none")
+            raise ZooError("this model needs pixels, but the input has none")
         features = self.encode_image(visual.pixels.to(next(self.parameters()).dtype))
-        extra = {
-            f"{part}.{layer}": tensor
-            for layer, pair in enumerate(self.image_keys_values(features))
-            for part, tensor in zip(("keys", "values"), pair, strict=True)
-        }
+        extra = _by_name(self.image_keys_values(features))
         return Memory(features, features.new_ones(features.shape[:2]).bool(), extra)
 
     def decode(self, memory: Memory, tokens: Tensor) -> Tensor:
@@ -127,38 +123,43 @@ class VisionLanguage(Captioner):
     def step(self, tokens: Tensor, state: DecodingState) -> tuple[Tensor, DecodingState]:
         rows = tokens.shape[0]
         logits, past = self.decode_tokens(tokens[:, None], _layers(state.images, rows), _layers(state.rows, rows))
-        new = {f"{part}.{layer}": pair[part == "values"] for layer, pair in enumerate(past) for part in _PARTS}
-        return logits[:, -1], DecodingState(state.images, new)
+        return logits[:, -1], DecodingState(state.images, _by_name(past))
 
 
-_PARTS = ("keys", "values")
-
-
-def _shared_names(module: nn.Module) -> dict[str, str]:
-    """Names of tied parameters by the name under which each is stored."""
-    first: dict[int, str] = {}
-    same = {}
+def _tied_names(module: nn.Module) -> dict[str, str]:
+    """For each further name of a tied parameter, the name under which it is stored."""
+    first_names: dict[int, str] = {}
+    tied = {}
     for name, parameter in module.named_parameters(remove_duplicate=False):
-        kept = first.setdefault(id(parameter), name)
-        if kept != name:
-            same[name] = kept
-    return same
+        stored = first_names.setdefault(id(parameter), name)
+        if stored != name:
+            tied[name] = stored
+    return tied
 
 
 def _leave_out_copies(module: VisionLanguage, state_dict: dict[str, Tensor], prefix: str, _: Any) -> None:
     """Store a tied parameter once, as safetensors requires."""
-    for name in module._same:
+    for name in module._tied:
         del state_dict[prefix + name]
 
 
 def _put_back_copies(module: VisionLanguage, state_dict: dict[str, Tensor], prefix: str, *_: Any) -> None:
-    for name, kept in module._same.items():
-        if prefix + kept in state_dict:  # else it is told as missing
-            state_dict[prefix + name] = state_dict[prefix + kept]
+    """Load a tied parameter under all its names."""
+    for name, stored in module._tied.items():
+        if prefix + stored in state_dict:  # otherwise torch reports it as missing
+            state_dict[prefix + name] = state_dict[prefix + stored]
+
+
+def _by_name(pairs: KeysValues) -> dict[str, Tensor]:
+    """The keys and values of all layers by name, for a `Memory` or a `DecodingState`."""
+    tensors = {}
+    for layer, (keys, values) in enumerate(pairs):
+        tensors[f"keys.{layer}"], tensors[f"values.{layer}"] = keys, values
+    return tensors
 
 
 def _layers(tensors: dict[str, Tensor], rows: int) -> KeysValues:
-    """The pairs by layer, repeated for the rows of each image."""
+    """The pairs of `_by_name` by layer, repeated for the rows of each image."""
 
     def repeated(name: str) -> Tensor:
         tensor = tensors[name]
@@ -167,13 +168,13 @@ def _layers(tensors: dict[str, Tensor], rows: int) -> KeysValues:
     return [(repeated(f"keys.{layer}"), repeated(f"values.{layer}")) for layer in range(len(tensors) // 2)]
 
 
-def _by_head(keys: Tensor, values: Tensor, count: int) -> tuple[Tensor, Tensor]:
+def _by_head(keys: Tensor, values: Tensor, n_heads: int) -> tuple[Tensor, Tensor]:
     """(B, L, D) to (B, H, L, d_k) each."""
-    return split_heads(keys, count), split_heads(values, count)
+    return split_heads(keys, n_heads), split_heads(values, n_heads)
 
 
 def _cached(cache: Any) -> KeysValues:
-    """The content of a transformers cache, layer by layer."""
+    """The keys and values in a cache of the transformers library."""
     return [(layer.keys, layer.values) for layer in cache.layers]
 
 
@@ -189,8 +190,8 @@ def _cross_attending(
 
     Args:
         decoder: a causal language model of transformers with cross-attention.
-        width: channels of the visual tokens, which the decoder requires even though keys and values are cached.
-        attention_bias: (1, 1, T, S), added to the scores of all S words so far; without it, the decoder's own.
+        width: channels of the visual tokens, which the decoder requires although keys and values are cached.
+        attention_bias: (1, 1, T, S), added to the scores of all S words so far; the decoder's own if not given.
     """
     from transformers import DynamicCache, EncoderDecoderCache
 
@@ -220,7 +221,7 @@ class Blip(VisionLanguage):
     def build(self, vision: dict[str, Any], text: dict[str, Any]) -> PreTrainedModel:
         from transformers import BlipConfig, BlipForConditionalGeneration
 
-        vision |= {"initializer_range": 0.02}  # the library's 1e-10 suits loading weights alone
+        vision |= {"initializer_range": 0.02}  # the library's 1e-10 is meant for weights that are loaded afterwards
         text |= {"encoder_hidden_size": vision["hidden_size"], "sep_token_id": None}
         return BlipForConditionalGeneration(BlipConfig(vision_config=vision, text_config=text))
 
@@ -237,17 +238,20 @@ class Blip(VisionLanguage):
 
     def image_keys_values(self, features: Tensor) -> KeysValues:
         attentions = [layer.crossattention.self for layer in self.network.text_decoder.bert.encoder.layer]
-        return [_by_head(each.key(features), each.value(features), each.num_attention_heads) for each in attentions]
+        return [
+            _by_head(attention.key(features), attention.value(features), attention.num_attention_heads)
+            for attention in attentions
+        ]
 
     def cross_attention_modules(self) -> Sequence[nn.Module]:
         return [layer.crossattention for layer in self.network.text_decoder.bert.encoder.layer]
 
     def decode_tokens(self, tokens: Tensor, images: KeysValues, past: KeysValues | None) -> tuple[Tensor, KeysValues]:
         width = self.network.config.vision_config.hidden_size
-        before = past[0][0].shape[2] if past else 0
-        # The library would make it of numbers of the host, which a GPU waits for in some of its releases.
-        later = images[0][0].new_full((tokens.shape[1], before + tokens.shape[1]), -torch.inf)
-        attention_bias = later.triu(before + 1)[None, None]
+        n_past = past[0][0].shape[2] if past else 0
+        # The library would build this mask on the host in some releases, for which a GPU has to wait.
+        hidden = images[0][0].new_full((tokens.shape[1], n_past + tokens.shape[1]), -torch.inf)
+        attention_bias = hidden.triu(n_past + 1)[None, None]
         return _cross_attending(self.network.text_decoder, tokens, images, past, width, attention_bias)
 
 
@@ -282,10 +286,7 @@ class Git(VisionLanguage):
         return projected
 
     def image_keys_values(self, features: Tensor) -> KeysValues:
-        """See `VisionLanguage.image_keys_values`: they do not depend on captions.
-
-        Of the last layer only keys and values are computed, which is all that words attend to.
-        """
+        """See `VisionLanguage.image_keys_values`; of the last layer, only keys and values are computed."""
         from transformers import DynamicCache
 
         cache = DynamicCache()
@@ -303,26 +304,28 @@ class Git(VisionLanguage):
     def decode_tokens(self, tokens: Tensor, images: KeysValues, past: KeysValues | None) -> tuple[Tensor, KeysValues]:
         from transformers import DynamicCache
 
-        seen = images[0][0].shape[2]
-        before = images if past is None else [_joined(image, row) for image, row in zip(images, past, strict=True)]
-        cache = DynamicCache(before)
-        start, length = before[0][0].shape[2] - seen, tokens.shape[1]
-        positions = torch.arange(start, start + length, device=tokens.device).expand_as(tokens)
+        n_visual = images[0][0].shape[2]
+        context = images
+        if past is not None:
+            context = [
+                (torch.cat((image_keys, word_keys), 2), torch.cat((image_values, word_values), 2))
+                for (image_keys, image_values), (word_keys, word_values) in zip(images, past, strict=True)
+            ]
+        cache = DynamicCache(context)
+        n_past, length = context[0][0].shape[2] - n_visual, tokens.shape[1]
+        positions = torch.arange(n_past, n_past + length, device=tokens.device).expand_as(tokens)
         embedded = self.network.git.embeddings(input_ids=tokens, position_ids=positions)
-        hidden = self.network.git.encoder(embedded, _causal(length, seen + start, embedded), cache).last_hidden_state
-        words = [(keys[:, :, seen:], values[:, :, seen:]) for keys, values in _cached(cache)]
+        attention_bias = _causal_bias(length, n_visual + n_past, embedded)
+        hidden = self.network.git.encoder(embedded, attention_bias, cache).last_hidden_state
+        words = [(keys[:, :, n_visual:], values[:, :, n_visual:]) for keys, values in _cached(cache)]
         logits: Tensor = self.network.output(hidden)
         return logits, words
 
 
-def _joined(image: tuple[Tensor, Tensor], row: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-    return torch.cat((image[0], row[0]), 2), torch.cat((image[1], row[1]), 2)
-
-
-def _causal(length: int, before: int, like: Tensor) -> Tensor:
-    """(1, 1, T, before + T), added to attention scores: zero at visible positions, very negative elsewhere."""
-    later = torch.ones(length, before + length, dtype=torch.bool, device=like.device).triu(before + 1)
-    return like.new_zeros(later.shape).masked_fill(later, torch.finfo(like.dtype).min)[None, None]
+def _causal_bias(length: int, n_past: int, like: Tensor) -> Tensor:
+    """The attention bias (1, 1, T, n_past + T) of T positions: zero at visible ones, the lowest number elsewhere."""
+    hidden = torch.ones(length, n_past + length, dtype=torch.bool, device=like.device).triu(n_past + 1)
+    return like.new_zeros(hidden.shape).masked_fill(hidden, torch.finfo(like.dtype).min)[None, None]
 
 
 class VitGpt2(VisionLanguage):
@@ -332,9 +335,9 @@ class VitGpt2(VisionLanguage):
         from transformers import VisionEncoderDecoderModel
 
         network = load_network(VisionEncoderDecoderModel, folder, unused="encoder.pooler.")
-        network.get_submodule("encoder").pooler = None  # type: ignore[assignment]  # a weight without use
-        words: Any = network.get_submodule("decoder.transformer")
-        words.config.pad_token_id = None  # of which the library would ask at every pass whether it comes
+        network.get_submodule("encoder").pooler = None  # type: ignore[assignment]  # an unused weight
+        decoder: Any = network.get_submodule("decoder.transformer")
+        decoder.config.pad_token_id = None  # otherwise the library searches the tokens for it in every pass
         return network
 
     def build(self, vision: dict[str, Any], text: dict[str, Any]) -> PreTrainedModel:
@@ -376,8 +379,11 @@ class VitGpt2(VisionLanguage):
 
     def image_keys_values(self, features: Tensor) -> KeysValues:
         attentions = [block.crossattention for block in self.network.decoder.transformer.h]
-        pairs = ((each.c_attn(features).chunk(2, -1), each.num_heads) for each in attentions)
-        return [_by_head(keys, values, count) for (keys, values), count in pairs]
+        pairs = []
+        for attention in attentions:
+            keys, values = attention.c_attn(features).chunk(2, -1)
+            pairs.append(_by_head(keys, values, attention.num_heads))
+        return pairs
 
     def cross_attention_modules(self) -> Sequence[nn.Module]:
         return [block.crossattention for block in self.network.decoder.transformer.h]

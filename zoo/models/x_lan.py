@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.captioner import Memory, Visual, VisualSpec
-from zoo.converter import Tensors, lstm_names, zoo_lstm
+from zoo.converter import Tensors, convert_lstm, lstm_names
 from zoo.errors import check_at_least_1
 from zoo.layers.lstm import LSTMCell
-from zoo.layers.x_linear import ALPHA, XLinearAttention, XLinearDropouts, XLinearEncoder, seen_where
+from zoo.layers.x_linear import ALPHA, XLinearAttention, XLinearDropouts, XLinearEncoder, visibility
 from zoo.recurrent import RecurrentCaptioner, Rows
 from zoo.shared_official_names.x_linear import ATTENTION, XLinearConverter, x_linear_sizes
 
@@ -24,12 +24,12 @@ class XLAN(RecurrentCaptioner):
 
     Args:
         d_model: of word vectors too.
-        n_attention_layers: attentions of a word, each of which asks with the answer of the one before.
+        n_attention_layers: attentions of a word; the output of each is the query of the next.
         d_attention: width of the bilinear products of a head; half of the head's if not given.
         dropout: on embedded words and regions, after each attention, on the context that is fed back, and before the
-            vocabulary. The authors leave the last one out wherever words are decoded one by one, where it is on here.
+            vocabulary. The authors do not apply the last one when they decode word by word in training mode.
         attention_dropout: on the bilinear products.
-        fusion_dropout: where regions read the global vector.
+        fusion_dropout: where regions are fused with the global vector.
     """
 
     per_row = ("image",)
@@ -69,10 +69,10 @@ class XLAN(RecurrentCaptioner):
         self.vocabulary = nn.Linear(d_model, vocab_size)
 
     def encode(self, visual: Visual) -> Memory:
-        """See `Captioner.encode`; the keys and values (B, H, L, d_k) of the decoder's attentions are computed here."""
-        features, mask = self.look(visual)
-        attention_bias, share = seen = seen_where(mask, features.dtype)
-        regions, vector = self.encoder(self.region_embedding(features), mask, seen)
+        """See `Captioner.encode`; `extra` has the keys and values (B, H, L, d_k) of the decoder's attentions."""
+        features, mask = self.valid_features(visual)
+        attention_bias, share = visibility(mask, features.dtype)
+        regions, vector = self.encoder(self.region_embedding(features), mask, (attention_bias, share))
         # The global vector is an input of the LSTM at every word.
         bias = self.lstm.input.bias + self.lstm.recurrent.bias
         image = F.linear(vector, self.lstm.recurrent.weight[:, : self.d_model], bias)
@@ -88,11 +88,12 @@ class XLAN(RecurrentCaptioner):
         """See `RecurrentCaptioner.advance`; the rows of an image are adjacent and share its keys and values."""
         past = torch.cat((self.dropout(rows["context"]), rows["hidden"]), 1)
         hidden, cell = self.lstm(inputs, past, rows["cell"])
-        seen, answers = (images["attention_bias"], images["share"]), [hidden]
+        visible = (images["attention_bias"], images["share"])
+        vectors = [hidden]
         for index, attention in enumerate(self._attentions()):
             keys, values = images[f"{index}.keys"], images[f"{index}.values"]
-            answers.append(self.dropout(attention(answers[-1][:, None], keys, values, seen).squeeze(1)))
-        attended = self.attended_norm(self.attended(torch.cat(answers, 1)))
+            vectors.append(self.dropout(attention(vectors[-1][:, None], keys, values, visible).squeeze(1)))
+        attended = self.attended_norm(self.attended(torch.cat(vectors, 1)))
         context = F.glu(self.context(torch.cat((attended, hidden), 1)), 1)
         return context, {"hidden": hidden, "cell": cell, "context": context}
 
@@ -106,12 +107,12 @@ _LSTM = "att_lstm"
 class _XLANConverter(XLinearConverter):
     def tensors(self, official: Mapping[str, Tensor]) -> Tensors:
         width = official[f"{_LSTM}.weight_hh"].shape[1]
-        return super().tensors(official) | zoo_lstm(official, _LSTM, "lstm", width)
+        return super().tensors(official) | convert_lstm(official, _LSTM, "lstm", width)
 
 
 CONVERTER = _XLANConverter(
-    what="X-LAN",
-    parts=(
+    source="X-LAN",
+    renames=(
         *ATTENTION,
         (r"^word_embed\b", "embedding"),
         (r"^att_embed\b", "region_embedding"),
@@ -127,9 +128,9 @@ CONVERTER = _XLANConverter(
         (r"^logit\b", "vocabulary"),
     ),
     unused=r"^att_lstm\.",
-    where=x_linear_sizes("encoder_layers", "logit"),
+    size_axes=x_linear_sizes("encoder_layers", "logit"),
     stacks={"n_encoder_layers": "encoder_layers.layers", "n_attention_layers": "attention.layers"},
-    needed=lstm_names(_LSTM),
+    required=lstm_names(_LSTM),
     shared_number=("word_embed.0.weight", "logit"),
 )
 """Weights of the authors' code. Shapes determine everything but `max_len`: see `zoo.shared_official_names.x_linear`."""

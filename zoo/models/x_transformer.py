@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.captioner import Captioner, DecodingState, Memory, Visual, VisualSpec
-from zoo.layers.cache import append, for_layers, of_layer, together, widen
+from zoo.layers.cache import append, for_layers, of_layer, stack_caches, widen
 from zoo.layers.embedding import FixedPositions, TokenEmbedding, sinusoids
 from zoo.layers.residual import ResidualLayer
-from zoo.layers.x_linear import ALPHA, Fusion, Seen, XLinearAttention, XLinearDropouts, XLinearEncoder, seen_where
+from zoo.layers.x_linear import ALPHA, Fusion, Visibility, XLinearAttention, XLinearDropouts, XLinearEncoder, visibility
 from zoo.shared_official_names.x_linear import ATTENTION, XLinearConverter, x_linear_sizes
 
 
@@ -35,36 +35,38 @@ class XLinearDecoderLayer(ResidualLayer):
         self.cross_attention = XLinearAttention(d_model, n_heads, d_attention, dropouts.attention)
         self.cross_norm, self.query_norm = nn.LayerNorm(d_model), nn.LayerNorm(d_model)
         self.fusion = None if last else Fusion(d_model, dropouts.fusion)
-        self.add_feed_forward(d_model, None if last else d_ff, nn.LayerNorm)
+        self.build_feed_forward(d_model, None if last else d_ff, nn.LayerNorm)
 
     def forward(
         self,
         query: Tensor,
         x: Tensor,
         words: tuple[Tensor, Tensor],
-        words_seen: Seen | None,
+        visible_words: Visibility | None,
         regions: tuple[Tensor, Tensor],
-        regions_seen: Seen,
+        visible_regions: Visibility,
     ) -> tuple[Tensor, Tensor]:
         """The next queries g and words x.
 
         Args:
             query, x: (B * n, T, D).
-            words: keys and values of the words, from `word_attention.project`, those before x included.
-            words_seen: by each position; None for all.
+            words: keys and values of all words so far, x included, from `word_attention.project`.
+            visible_words: the words that each position may attend to; None for all.
             regions: keys and values of B images, from `cross_attention.project`.
-            regions_seen: of each image.
+            visible_regions: the valid regions of each image.
         """
-        read = x + self.dropout(self.word_attention(query, *words, words_seen))
-        looked = self.cross_attention(self.cross_norm(read), *regions, regions_seen)
-        query = self.query_norm(read + self.dropout(looked))
-        return query, x if self.fusion is None else self.feed(self.fusion(x, self.fusion.project(query)))
+        u = x + self.dropout(self.word_attention(query, *words, visible_words))
+        attended = self.cross_attention(self.cross_norm(u), *regions, visible_regions)
+        query = self.query_norm(u + self.dropout(attended))
+        if self.fusion is not None:
+            x = self.feed_forward_branch(self.fusion(x, self.fusion.project(query)))
+        return query, x
 
 
 class XTransformer(Captioner):
-    """Words x and a query g of each: layers attend from g to words, then to regions, and x reads g.
+    """Words x with a query g each: in every layer, g attends to the words, then to the regions, and x is fused with g.
 
-    g_0 = b_1 * b_2, of the image's global vector and of the mean of the words so far;
+    g_0 = b_1 * b_2, where b_1 is from the image's global vector and b_2 from the mean of the words so far;
     p = softmax(W dropout(norm(GLU(W [g_0; ..; g_N])))).
 
     Args:
@@ -115,9 +117,9 @@ class XTransformer(Captioner):
         self.vocabulary = nn.Linear(d_model, vocab_size)
 
     def encode(self, visual: Visual) -> Memory:
-        """See `Captioner.encode`; the image's part of g_0 (B, D) is computed here."""
+        """See `Captioner.encode`; `extra` has the image's part b_1 of g_0, (B, D)."""
         features, mask = visual.valid_features(self.vocabulary.weight.dtype)
-        regions, vector = self.encoder(self.region_embedding(features), mask, seen_where(mask, features.dtype))
+        regions, vector = self.encoder(self.region_embedding(features), mask, visibility(mask, features.dtype))
         return Memory(regions, mask, {"query": self.image_query(vector)})
 
     def decode(self, memory: Memory, tokens: Tensor) -> Tensor:
@@ -125,49 +127,50 @@ class XTransformer(Captioner):
         length = tokens.shape[1]
         counts = torch.arange(1, length + 1, device=x.device)
         queries = [self._first_query(memory.extra["query"], x.cumsum(1) / counts[:, None])]
-        regions_seen = seen_where(memory.mask, x.dtype)
-        words_seen = seen_where(counts.new_ones(1, length, length, dtype=torch.bool).tril(), x.dtype)
+        visible_regions = visibility(memory.mask, x.dtype)
+        visible_words = visibility(counts.new_ones(1, length, length, dtype=torch.bool).tril(), x.dtype)
         for layer in self._layers():
             words, regions = layer.word_attention.project(x), layer.cross_attention.project(memory.features)
-            query, x = layer(queries[-1], x, words, words_seen, regions, regions_seen)
+            query, x = layer(queries[-1], x, words, visible_words, regions, visible_regions)
             queries.append(query)
         return self._predict(queries)
 
     def start(self, memory: Memory) -> DecodingState:
-        attention_bias, share = seen_where(memory.mask, memory.features.dtype)
+        attention_bias, share = visibility(memory.mask, memory.features.dtype)
         images = {"query": memory.extra["query"], "attention_bias": attention_bias, "share": share}
         rows = {"sum": torch.zeros_like(memory.extra["query"])}
         for index, layer in enumerate(self._layers()):
             keys, values = layer.cross_attention.project(memory.features)
             images[f"{index}.keys"], images[f"{index}.values"] = keys, values
-        # Keys above values, since one tensor is joined and reordered in half the time of two.
+        # Keys and values in one tensor, which is concatenated and reordered in half the time of two.
         empty = keys.new_zeros(keys.shape[0], 2 * keys.shape[1], 0, keys.shape[3])
-        rows |= for_layers({"seen": empty}, len(self.decoder_layers))
+        rows |= for_layers({"keys_values": empty}, len(self.decoder_layers))
         position = torch.zeros(1, 1, dtype=torch.long, device=memory.features.device)
         return DecodingState(images, rows, {"position": position})
 
     def step(self, tokens: Tensor, state: DecodingState) -> tuple[Tensor, DecodingState]:
         images, position = state.images, state.shared["position"]
         x = self.embedding_norm(self.embedding(tokens[:, None], position))
-        total, after = state.rows["sum"] + x[:, 0], []
+        total, new_caches = state.rows["sum"] + x[:, 0], []
         queries = [self._first_query(images["query"], total[:, None] / (position + 1))]
-        caches = {"seen": widen(state.rows["seen"])}
-        regions_seen = (images["attention_bias"], images["share"])
+        caches = {"keys_values": widen(state.rows["keys_values"])}
+        visible_regions = (images["attention_bias"], images["share"])
         for index, layer in enumerate(self._layers()):
             new = torch.cat(layer.word_attention.project(x), 1)
-            after.append({"seen": append(of_layer(caches, index)["seen"], new)})
-            keys, values = after[-1]["seen"].chunk(2, 1)
+            keys_values = append(of_layer(caches, index)["keys_values"], new)
+            new_caches.append({"keys_values": keys_values})
+            keys, values = keys_values.chunk(2, 1)
             regions = images[f"{index}.keys"], images[f"{index}.values"]
-            query, x = layer(queries[-1], x, (keys, values), None, regions, regions_seen)
+            query, x = layer(queries[-1], x, (keys, values), None, regions, visible_regions)
             queries.append(query)
-        rows = {"sum": total, **together(caches, after)}
+        rows = {"sum": total, **stack_caches(caches, new_caches)}
         return self._predict(queries)[:, 0], replace(state, rows=rows, shared={"position": position + 1})
 
     def cross_attention_modules(self) -> Sequence[nn.Module]:
         return [layer.cross_attention for layer in self._layers()]
 
     def _first_query(self, image: Tensor, mean: Tensor) -> Tensor:
-        """g_0 (B * n, T, D), of the image's part (B, D) and the mean of the words so far (B * n, T, D)."""
+        """g_0 (B * n, T, D), from the image's part (B, D) and the mean of the words so far (B * n, T, D)."""
         words: Tensor = self.words_query(mean)
         product: Tensor = self.query_dropout(words.view(image.shape[0], -1, image.shape[1]) * image[:, None])
         return product.view(mean.shape)
@@ -186,8 +189,8 @@ def _celu_norm(d_input: int, d_model: int) -> tuple[nn.Module, ...]:
 
 
 CONVERTER = XLinearConverter(
-    what="X-Transformer",
-    parts=(
+    source="X-Transformer",
+    renames=(
         *ATTENTION,
         (r"^att_embed\b", "region_embedding"),
         (r"^encoder\.proj_norm\.0\b", "encoder.output"),
@@ -213,7 +216,7 @@ CONVERTER = XLinearConverter(
         (r"^decoder\.generator\b", "vocabulary"),
     ),
     unused=r"^decoder\.embed_positions\.pe$",
-    where={**x_linear_sizes("encoder", "decoder.generator"), "d_ff": ("encoder.layers.0.ff_layer.fc1.weight", 0)},
+    size_axes={**x_linear_sizes("encoder", "decoder.generator"), "d_ff": ("encoder.layers.0.ff_layer.fc1.weight", 0)},
     stacks={"n_encoder_layers": "encoder.layers", "n_decoder_layers": "decoder.layers"},
     shared_number=("decoder.embed_tokens.weight", "decoder.generator"),
 )

@@ -1,11 +1,11 @@
-"""What weights of the LSTM captioners of R. Luo's ImageCaptioning.pytorch share.
+"""Names of tensors that the LSTM captioners of R. Luo's ImageCaptioning.pytorch share.
 
-https://github.com/ruotianluo/ImageCaptioning.pytorch (MIT). They are converted if they have no batch normalisation and
-one layer of logits. Shapes do not determine `max_len`.
+https://github.com/ruotianluo/ImageCaptioning.pytorch (MIT). Weights can be converted if they have no batch
+normalisation and a single output layer. Shapes do not determine `max_len`.
 """
 
 WORDS = ((r"^embed\.(0\.)?weight", r"embedding.\1weight"), (r"^logit\.", "vocabulary."))
-"""Names of the embedding and the logits; see `zoo.converter.Converter.parts`."""
+"""Names of the embedding and the logits; see `zoo.converter.Converter.renames`."""
 ATTENTION = (
     (r"^att_embed\.", "region_embedding."),
     (r"^ctx2att\.", "attention.key."),
@@ -20,5 +20,5 @@ ATTENTION_SIZES = {
     "visual_dim": ("att_embed.0.weight", 1),
     "d_attention": ("ctx2att.weight", 0),
 }
-"""The tensors and axes that tell the sizes of a model that embeds its regions."""
+"""Tensors and axes of the sizes of a model that embeds its regions."""
 HINT = "there are converters for models without batch normalisation, whose image is the mean of its regions"

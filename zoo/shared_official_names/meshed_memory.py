@@ -1,8 +1,8 @@
-"""What checkpoints of the meshed-memory transformer's code share with those of code that builds on it.
+"""Names of tensors that the meshed-memory transformer's code shares with code that builds on it.
 
-The code is https://github.com/aimagelab/meshed-memory-transformer; GET and DLCT, RSTNet, and GRIT build on it. Weights
-were trained with the faults of the released code, so that their converters set `quirks`; `quirks=False` masks padded
-regions as given. Shapes do not determine `n_heads`.
+The code is https://github.com/aimagelab/meshed-memory-transformer; GET, DLCT, RSTNet and GRIT build on it. Weights were
+trained with the faults of the released code, so their converters set `quirks`; `quirks=False` uses the mask of the
+input. Shapes do not determine `n_heads`.
 """
 
 import re
@@ -24,7 +24,7 @@ NAMES = (
     (r"\bfc1\b", "inner"),
     (r"\bfc2\b", "outer"),
 )
-"""Names that all of them have; see `zoo.converter.Converter.parts`."""
+"""Names in all of them; see `zoo.converter.Converter.renames`."""
 BRANCHES = (
     (r"\b(?:self_att|mhatt)\b", "mixer"),
     (r"\benc_att\b", "cross"),
@@ -34,7 +34,7 @@ BRANCHES = (
     (r"\b(grid|cross)\.attention\b", r"\1_attention"),
     (r"\bfc_o\b", "output"),
 )
-"""Names within layers that add each branch once."""
+"""Names within layers with one residual connection per branch."""
 DOUBLY_RESIDUAL = (
     (r"\b(?:self_att|mhatt)\.(?:attention\.)?", "mixer."),
     (r"\benc_att\.(?:attention\.)?", "cross_attention."),
@@ -45,7 +45,7 @@ DOUBLY_RESIDUAL = (
     (r"\bpwff\b", "feed_forward"),
     (r"\bfc_o\b(?:\.0\b)?", "gate.output"),
 )
-"""Names within layers whose attention has a residual of its own (`zoo.models.doubly_residual`)."""
+"""Names within layers whose attention has another residual connection (`zoo.models.doubly_residual`)."""
 SIZES = {
     "vocab_size": ("decoder.fc.weight", 0),
     "d_model": ("decoder.fc.weight", 1),
@@ -54,21 +54,21 @@ SIZES = {
 }
 STACKS = {"n_encoder_layers": "encoder.layers", "n_decoder_layers": "decoder.layers"}
 STATES = r"\brunning_"
-"""States of decoding, which their checkpoints hold too."""
+"""States of decoding, which their checkpoints also contain."""
 HINT = "n_heads=... must be that of the training"
 _PAIR_WEIGHTS = re.compile(r"encoder\.WGs\.(\d+)\.(weight|bias)")
 
 
 def join_pair_weights(official: Mapping[str, Tensor]) -> Tensors:
-    """The tensors with the weights of pairs of boxes, which RSTNet and DLCT have by heads, as one layer."""
+    """Join the layers for pairs of boxes, of which RSTNet and DLCT have one per head, to one layer."""
     heads: dict[str, dict[int, Tensor]] = {}
     tensors = {}
     for key, tensor in official.items():
-        if match := _PAIR_WEIGHTS.fullmatch(key):
+        match = _PAIR_WEIGHTS.fullmatch(key)
+        if match:
             heads.setdefault(match[2], {})[int(match[1])] = tensor
         else:
             tensors[key] = tensor
-    return tensors | {
-        f"pair_weights.linear.{part}": torch.cat([tensor for _, tensor in sorted(by_head.items())])
-        for part, by_head in heads.items()
-    }
+    for part, by_head in heads.items():
+        tensors[f"pair_weights.linear.{part}"] = torch.cat([by_head[head] for head in sorted(by_head)])
+    return tensors

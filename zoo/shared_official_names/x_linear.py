@@ -1,4 +1,4 @@
-"""What weights of X-LAN and X-Transformer (https://github.com/JDAI-CV/image-captioning, no licence stated) share.
+"""Names of tensors that X-LAN and X-Transformer share (https://github.com/JDAI-CV/image-captioning, no licence stated).
 
 Number 0 is begin, end and padding; embedding and logits have V + 1 rows. Shapes determine everything but `max_len`.
 """
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from zoo.converter import Converter, Place, Tensors
+from zoo.converter import Converter, TensorAxis, Tensors
 
 ATTENTION = (
     (r"\bin_proj_(q|v1)\b", "query"),
@@ -20,30 +20,35 @@ ATTENTION = (
     (r"\battn_net\.attention_last\b", "spatial"),
     (r"\battn_net\.attention_last2\b", "channel"),
 )
-"""Names of an X-linear attention; see `zoo.converter.Converter.parts`."""
-_AFTER = {"in_proj_q": "in_proj_v1", "in_proj_k": "in_proj_v2"}
-_FIRST, _SECOND = (re.compile(rf"\b({'|'.join(names)})\b") for names in (_AFTER.keys(), _AFTER.values()))
+"""Names of an X-linear attention; see `zoo.converter.Converter.renames`."""
+_SECOND_OF = {"in_proj_q": "in_proj_v1", "in_proj_k": "in_proj_v2"}
+_FIRST = re.compile(r"\b(in_proj_q|in_proj_k)\b")
+_SECOND = re.compile(r"\b(in_proj_v1|in_proj_v2)\b")
 
 
 class XLinearConverter(Converter):
-    """An attention's two projections of the query become one tensor, and those of the memory."""
+    """Concatenates the two projections of an attention's query to one tensor, and those of its memory."""
 
     def tensors(self, official: Mapping[str, Tensor]) -> Tensors:
         joined = {}
         for key, tensor in official.items():
-            if not _SECOND.search(key):
-                second = _FIRST.sub(lambda part: _AFTER[part[0]], key)
-                joined[key] = torch.cat((tensor, official[second])) if second != key and second in official else tensor
+            if _SECOND.search(key):
+                continue
+            second = _FIRST.sub(lambda match: _SECOND_OF[match[0]], key)
+            if second != key and second in official:
+                joined[key] = torch.cat((tensor, official[second]))
+            else:
+                joined[key] = tensor
         return super().tensors(joined)
 
     def sizes(self, official: Mapping[str, Tensor]) -> dict[str, int]:
-        """See `Converter.sizes`; shapes tell the channels of a head."""
+        """See `Converter.sizes`; shapes have the channels of a head instead of the number of heads."""
         sizes = super().sizes(official)
         return {**sizes, "n_heads": sizes["d_model"] // sizes["n_heads"]}
 
 
-def x_linear_sizes(encoder: str, logits: str) -> dict[str, Place]:
-    """The tensors and axes that tell the sizes, by the names of the encoder and of the layer of logits."""
+def x_linear_sizes(encoder: str, logits: str) -> dict[str, TensorAxis]:
+    """Tensors and axes of the sizes, given the names of the encoder and of the output layer."""
     attention = f"{encoder}.layers.0.encoder_attn.attn_net.attention_basic.0.weight"
     return {
         "vocab_size": (f"{logits}.weight", 0),

@@ -9,7 +9,7 @@ import torch
 from harness.utils.plugins import load_plugin
 from zoo import Captioner, Visual, create_model, list_models, model_card
 from zoo.decoding import beam_search
-from zoo.laws import CAPTIONS, LAWS, some_captions
+from zoo.laws import CAPTIONS, LAWS, random_captions
 
 IMAGES, CELLS, CHANNELS, VOCABULARY, BEGIN, END = 3, 5, 6, 23, 1, 2
 
@@ -33,7 +33,7 @@ def images(number: int = IMAGES) -> Visual:
 
 
 def captions(number: int) -> torch.Tensor:
-    return some_captions(number, 6, VOCABULARY, BEGIN)
+    return random_captions(number, 6, VOCABULARY, BEGIN)
 
 
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)

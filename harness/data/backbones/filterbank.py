@@ -96,9 +96,9 @@ def _gradients(pixels: Tensor, cell: int, side: int) -> Tensor:
     magnitude = torch.hypot(across, down)
     position = torch.atan2(down, across).remainder(math.pi) * (ORIENTATIONS / math.pi)
     bins = torch.arange(ORIENTATIONS, device=pixels.device, dtype=pixels.dtype).view(1, -1, 1, 1)
-    apart = (position - bins).abs()
-    apart = torch.minimum(apart, ORIENTATIONS - apart)
-    histograms = F.avg_pool2d((1 - apart).clamp_min(0) * magnitude, cell)
+    distance = (position - bins).abs()
+    distance = torch.minimum(distance, ORIENTATIONS - distance)
+    histograms = F.avg_pool2d((1 - distance).clamp_min(0) * magnitude, cell)
     blocks = F.unfold(histograms, 3, padding=1).view(len(pixels), -1, side, side)
     return _unit(_unit(blocks).clamp_max(CLIP)) * math.sqrt(blocks.shape[1])
 
@@ -109,10 +109,12 @@ def _of_strongest_channel(across: Tensor, down: Tensor) -> tuple[Tensor, Tensor]
     Comparisons give the same as `argmax` and `gather` over three channels, in a fraction of their time.
     """
     strength = across.square() + down.square()
-    (strongest, *others), (x, *xs), (y, *ys) = (each.chunk(3, dim=1) for each in (strength, across, down))
-    for other, other_x, other_y in zip(others, xs, ys, strict=True):
-        stronger = other > strongest
-        strongest = torch.maximum(other, strongest)
+    (strongest, *other_strengths), (x, *xs), (y, *ys) = (
+        gradients.chunk(3, dim=1) for gradients in (strength, across, down)
+    )
+    for other_strength, other_x, other_y in zip(other_strengths, xs, ys, strict=True):
+        stronger = other_strength > strongest
+        strongest = torch.maximum(other_strength, strongest)
         x, y = torch.where(stronger, other_x, x), torch.where(stronger, other_y, y)
     return x, y
 
@@ -139,6 +141,6 @@ def _positions(side: int) -> Tensor:
     """Each cell's place (1, G * G, 10): x, y in [-1, 1], and sine and cosine of one and two half-waves of them."""
     line = (torch.arange(side, dtype=torch.float32) * 2 + 1) / side - 1
     y, x = torch.meshgrid(line, line, indexing="ij")
-    place = torch.stack((x, y), dim=-1).view(1, side * side, 2)
-    waves = [wave(place * math.pi * turns) for turns in (0.5, 1.0) for wave in (torch.sin, torch.cos)]
-    return torch.cat((place, *waves), dim=-1)
+    position = torch.stack((x, y), dim=-1).view(1, side * side, 2)
+    waves = [wave(position * math.pi * turns) for turns in (0.5, 1.0) for wave in (torch.sin, torch.cos)]
+    return torch.cat((position, *waves), dim=-1)

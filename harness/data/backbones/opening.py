@@ -32,14 +32,14 @@ def open_backbone(config: FeatureConfig) -> Backbone:
 
     architecture, _, tag = name.partition(".")
     if not timm.is_model(name):
-        known = [*BUILT_IN, *timm.list_models()]
-        near = difflib.get_close_matches(architecture, known, n=3, cutoff=0.5)
+        candidates = [*BUILT_IN, *timm.list_models()]
+        near = difflib.get_close_matches(architecture, candidates, n=3, cutoff=0.5)
         raise BenchError(
             f"unknown backbone {shortened(name)!r}",
             hint=f"did you mean {' or '.join(near)}?" if near else "use filterbank, scenesnet or a model of timm's",
         )
-    if "." in name and name not in (known := sorted(get_arch_pretrained_cfgs(architecture))):
-        near = difflib.get_close_matches(name, known, n=3) or known[:5]
+    if "." in name and name not in (candidates := sorted(get_arch_pretrained_cfgs(architecture))):
+        near = difflib.get_close_matches(name, candidates, n=3) or candidates[:5]
         raise BenchError(
             f"backbone {architecture} has no pretrained weights tagged {shortened(tag)!r}",
             hint=f"did you mean {' or '.join(near)}? {architecture} alone has timm's default weights",
@@ -51,8 +51,8 @@ def _open_built_in(config: FeatureConfig) -> Backbone:
     """The filterbank or scenesnet; what they have fixed is refused."""
     name, options = config.backbone, dict(config.options)
     if config.weights is not None or config.normalisation is not None:
-        given = "--backbone-weights" if config.weights is not None else "normalisation"
-        raise BenchError(f"{name} takes no {given}: it is fixed", hint="leave it out")
+        option = "--backbone-weights" if config.weights is not None else "normalisation"
+        raise BenchError(f"{name} takes no {option}: it is fixed", hint="leave it out")
     if name == ScenesNet.name:
         if options:
             raise BenchError("scenesnet has no options", hint="leave out --backbone-option")

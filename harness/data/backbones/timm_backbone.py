@@ -85,7 +85,7 @@ class TimmBackbone:
         self.digest = _digest(self.name, self.arguments | computed, self._model)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Pickled without a device: each process chooses its own."""
+        """State for pickling, without a device: each process chooses its own."""
         self.rest()
         return self.__dict__
 
@@ -173,7 +173,7 @@ def _stage_of_level(name: str, model: Any, level: int) -> int:
 
 
 def _typed(options: Mapping[str, str]) -> dict[str, Any]:
-    """Option strings as bool, int, float or str, whichever fits first."""
+    """Parse options as bool, int, float or str, whichever fits first."""
     typed: dict[str, Any] = {}
     for key, text in options.items():
         if key in RESERVED:
@@ -252,7 +252,7 @@ def _digest(name: str, arguments: Mapping[str, Any], model: nn.Module) -> str:
 
 
 class _Expected(NamedTuple):
-    """What one source says: None where it says nothing."""
+    """The preprocessing that the weights expect, according to `source`; None where it does not state one."""
 
     source: str
     mean: tuple[float, ...] | None
@@ -261,15 +261,17 @@ class _Expected(NamedTuple):
 
 
 def preprocessing_doubts(config: FeatureConfig) -> list[str]:
-    """Sentences on settings that contradict what is known of the weights, each with the option that changes it.
+    """Warnings of settings that contradict the preprocessing that the weights expect, each with the option to use.
 
-    Weights that see other padding or another normalisation than they were trained with give features without an error,
-    and worse captions. What they were trained with, their own files or timm say.
+    With other padding or another normalisation than in training, weights give features without an error, but worse
+    captions. The expected preprocessing is known from the weights' own files or from timm.
     """
     name, weights = config.backbone, config.weights
     if name in BUILT_IN or weights == "random":
         return []
-    expected = _of_hub_folder(weights) or _of_timms_name(name, weights) or _of_tensorflow(name, weights)
+    expected = (
+        _expected_by_hub_config(weights) or _expected_by_timm(name, weights) or _expected_by_tf_name(name, weights)
+    )
     if expected is None:
         return []
     chosen = _normalisation(config.normalisation, timm.get_pretrained_cfg(name))
@@ -291,8 +293,8 @@ def preprocessing_doubts(config: FeatureConfig) -> list[str]:
     return doubts
 
 
-def _of_hub_folder(weights: Path | None) -> _Expected | None:
-    """The config.json beside weights in a folder as timm's on the hub."""
+def _expected_by_hub_config(weights: Path | None) -> _Expected | None:
+    """The preprocessing in the config.json beside weights, in a folder as timm's on the hub."""
     if weights is None or weights.name not in _HUB_FILES:
         return None
     try:
@@ -304,25 +306,31 @@ def _of_hub_folder(weights: Path | None) -> _Expected | None:
     return _Expected("the config.json beside it", mean, std, architecture.startswith("tf_"))
 
 
-def _of_timms_name(name: str, weights: Path | None) -> _Expected | None:
-    """timm's configuration of the weights that timm fetches, or that the file's name or the backbone's tag names."""
-    found = name
+def _expected_by_timm(name: str, weights: Path | None) -> _Expected | None:
+    """timm's preprocessing for weights that it fetches, or that the file's name or the backbone's tag identifies."""
+    config_name = name
     if weights is not None:
         stem = _plain(weights.stem)
         architectures = {name.partition(".")[0], f"tf_{name.partition('.')[0]}"}
-        known: list[str] = [each for each in timm.list_pretrained() if each.partition(".")[0] in architectures]
-        released: dict[str, Any] = {each: timm.get_pretrained_cfg(each) for each in known}
-        named = [each for each, config in released.items() if stem == _plain(Path(config.url or "").stem)]
-        named = named[:1] or [each for each in known if f"{stem}_".startswith(f"{_plain(each)}_")]
-        found = max(named, key=len) if named else name if "." in name else ""
-    own: Any = timm.get_pretrained_cfg(found) if found else None
-    if own is None:  # the backbone itself says that there is no such one
+        tagged_names: list[str] = [
+            tagged_name for tagged_name in timm.list_pretrained() if tagged_name.partition(".")[0] in architectures
+        ]
+        released: dict[str, Any] = {tagged_name: timm.get_pretrained_cfg(tagged_name) for tagged_name in tagged_names}
+        matching = [
+            tagged_name for tagged_name, config in released.items() if stem == _plain(Path(config.url or "").stem)
+        ]
+        matching = matching[:1] or [
+            tagged_name for tagged_name in tagged_names if f"{stem}_".startswith(f"{_plain(tagged_name)}_")
+        ]
+        config_name = max(matching, key=len) if matching else name if "." in name else ""
+    own: Any = timm.get_pretrained_cfg(config_name) if config_name else None
+    if own is None:  # opening the backbone raises an error for it
         return None
-    return _Expected(f"timm's {found}", tuple(own.mean), tuple(own.std), found.startswith("tf_"))
+    return _Expected(f"timm's {config_name}", tuple(own.mean), tuple(own.std), config_name.startswith("tf_"))
 
 
-def _of_tensorflow(name: str, weights: Path | None) -> _Expected | None:
-    """What timm's models with TensorFlow's weights agree on, for a file of their family that has `tf` in its name."""
+def _expected_by_tf_name(name: str, weights: Path | None) -> _Expected | None:
+    """The preprocessing of timm's models with TensorFlow weights, for a file of that family with `tf` in its name."""
     family = re.match("[a-z]+", name)
     if weights is None or family is None or "tf" not in _plain(weights.stem).split("_"):
         return None
@@ -330,13 +338,13 @@ def _of_tensorflow(name: str, weights: Path | None) -> _Expected | None:
     if not relatives:
         return None
     configs: list[Any] = [timm.get_pretrained_cfg(relative) for relative in relatives]
-    seen = {(tuple(config.mean), tuple(config.std)) for config in configs}
-    mean, std = seen.pop() if len(seen) == 1 else (None, None)
+    normalisations = {(tuple(config.mean), tuple(config.std)) for config in configs}
+    mean, std = normalisations.pop() if len(normalisations) == 1 else (None, None)
     return _Expected(f"the tf in its name (TensorFlow's, as timm's {relatives[0]})", mean, std, True)
 
 
 def _plain(text: str) -> str:
-    """A file's name without the digest at its end, in letters and digits."""
+    """A file's name without the digest at its end, in lower-case letters, digits and underscores."""
     return re.sub(r"[^a-z0-9]+", "_", re.sub("-[0-9a-f]{8}$", "", text).lower())
 
 

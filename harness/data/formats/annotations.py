@@ -1,4 +1,4 @@
-"""What every format of annotations is read into: images with captions, and what else their file says of them."""
+"""`Annotations`, into which every format is read: images with captions, splits, domains, boxes and sizes."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -24,7 +24,7 @@ REJECTED_FIELDS: Final = ("is_rejected", "is_precanned")
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What a user says of a file.
+    """The user's options for reading annotations, and how they are typed.
 
     Attributes:
         image_field: the column or key that names the images.
@@ -42,7 +42,7 @@ class ReadOptions:
 
 @dataclass(slots=True)
 class AnnotatedImage:
-    """One image as its file has it.
+    """One image of an annotation file.
 
     Attributes:
         name: what the file calls it by: an id, or the file of the picture.
@@ -50,7 +50,7 @@ class AnnotatedImage:
         split: a name of `SPLIT_NAMES`, or the file's own word for another; None where it says none.
         boxes: corners in pixels; None where they are unknown.
         size: width and height in pixels, where the file has them.
-        usable: false where its split cannot be told.
+        usable: false where its split is unreadable or contradictory.
     """
 
     name: str | int
@@ -64,13 +64,13 @@ class AnnotatedImage:
 
     @property
     def picture(self) -> str:
-        """The picture's file, or what the image is called where there is none."""
+        """The picture's file, or the image's name where there is none."""
         return self.file or str(self.name)
 
 
 @dataclass(slots=True)
 class Annotations:
-    """The images of a file by what names them, in its order.
+    """The content of an annotation file: images by name, in the file's order, and the problems found in it.
 
     Attributes:
         problems: what is wrong, with the entries that it concerns. Nothing is read past a problem silently.
@@ -90,7 +90,7 @@ class Annotations:
     rejected: int = 0
 
     def rejects(self, entry: Mapping[str, Any]) -> bool:
-        """Whether an entry's caption is marked as rejected, which is counted."""
+        """Whether an entry's caption is marked as rejected; if so, count it in `rejected`."""
         is_rejected = any(str(entry.get(name)).strip().lower() in ("true", "1", "1.0") for name in REJECTED_FIELDS)
         if is_rejected:
             self.rejected += 1
@@ -101,52 +101,54 @@ class Annotations:
         return sum(len(image.captions) for image in self.images.values())
 
     def image(self, name: str | int, file: str = "") -> AnnotatedImage:
-        """The image of this name, which is added if it is new."""
+        """The image of this name; add it if it is new."""
         return self.images.setdefault(name, AnnotatedImage(name, file))
 
-    def complain(self, problem: str, about: str) -> None:
-        """Add to a problem's list."""
+    def add_problem(self, problem: str, about: str) -> None:
+        """Record an entry under a problem."""
         self.problems.setdefault(problem, []).append(about)
 
     def set_split(self, image: AnnotatedImage, value: object, where: str) -> None:
-        """Take the split that an entry says (`where`: "line 3"); contradicting ones are complained of."""
+        """Set the image's split; record a problem for one that is no text or a second one. `where`: "line 3"."""
         if not isinstance(value, str) or not value.strip():
-            self.complain("pictures with a split that is no text", f"{image.picture} ({where}: {str(value)[:40]})")
+            self.add_problem("pictures with a split that is no text", f"{image.picture} ({where}: {str(value)[:40]})")
             image.usable = False
             return
         split = SPLIT_NAMES.get(value.strip().lower(), value.strip())
         if image.split not in (None, split):
-            self.complain("pictures in two splits", f"{image.picture} ({where}: {split}, before {image.split})")
+            self.add_problem("pictures in two splits", f"{image.picture} ({where}: {split}, before {image.split})")
             image.usable = False
         else:
             image.split = split
 
-    def add_boxes(self, image: AnnotatedImage, given: Iterable[Any]) -> None:
-        """Add boxes given as x, y, width, height, each once; those without area or numbers are complained of."""
+    def add_boxes(self, image: AnnotatedImage, boxes: Iterable[Any]) -> None:
+        """Add boxes given as x, y, width, height, each once; record a problem for one without area or numbers."""
         image.boxes = image.boxes or []
-        for box in given:
+        for box in boxes:
             try:
-                x, y, width, height = (float(number) for number in box)
+                x, y, width, height = (float(value) for value in box)
                 sound = math.isfinite(x + y + width + height) and min(width, height) > 0
             except (OverflowError, TypeError, ValueError):
                 sound = False
             if not sound:
-                self.complain("boxes that are no x, y, width, height", f"{image.picture}: {str(box)[:60]}")
+                self.add_problem("boxes that are no x, y, width, height", f"{image.picture}: {str(box)[:60]}")
             elif (corners := (x, y, x + width, y + height)) not in image.boxes:
                 image.boxes.append(corners)
 
 
 def split_of_name(name: str) -> str | None:
-    """The split that a file's or a folder's name says: "captions_val2014.json" is of val."""
+    """The split named in a file's or folder's name: val for "captions_val2014.json"; None if there is none."""
     words = "".join(letter if letter.isalpha() else " " for letter in name.lower()).split()
     return next((SPLIT_NAMES[word] for word in words if word in SPLIT_NAMES), None)
 
 
 def described_problems(annotations: Annotations) -> str:
     """All problems in one line, with the first entries of each."""
-    return "; ".join(f"{what}: {listed(about)}" for what, about in annotations.problems.items())
+    return "; ".join(f"{problem}: {listed(about)}" for problem, about in annotations.problems.items())
 
 
-def listed(about: list[str], shown: int = 8) -> str:
-    """The count and the first few of what a problem concerns."""
-    return f"{len(about)} ({', '.join(shortened(one) for one in about[:shown])}{', ...' if len(about) > shown else ''})"
+def listed(about: list[str], count: int = 8) -> str:
+    """The number of items and the first `count` of them: "12 (a.jpg, b.jpg, ...)"."""
+    return (
+        f"{len(about)} ({', '.join(shortened(item) for item in about[:count])}{', ...' if len(about) > count else ''})"
+    )

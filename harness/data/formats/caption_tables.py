@@ -1,11 +1,11 @@
-"""Tables of images and captions: Kaggle's captions.txt, Flickr30k's results.csv, and CSV and TSV of any other make."""
+"""Tables of images and captions: Kaggle's captions.txt, Flickr30k's results.csv, and other CSV and TSV files."""
 
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from harness.data.formats.annotations import SPLIT_NAMES, Annotations, ReadOptions
+from harness.data.formats.annotations import SPLIT_NAMES, AnnotatedImage, Annotations, ReadOptions
 from harness.data.formats.content import Content
 from harness.data.formats.table import TextTable, caption_list
 from harness.utils.errors import BenchError
@@ -16,15 +16,15 @@ FILE_FIELDS: Final = (
 )
 ID_FIELDS: Final = ("image_id", "img_id", "cocoid", "imgid")
 IMAGE_FIELDS: Final = (*FILE_FIELDS, *ID_FIELDS, "id")
-"""Columns and keys that name images, the most telling first; an "id" may be the row's own."""
+"""Columns and keys that name images, most specific first; an "id" may be that of the row."""
 CAPTION_FIELDS: Final = (
     *("caption", "captions", "text", "comment", "sentence", "sentences", "raw", "report", "description"),
     *("references", "reference_strs"),
 )
 NUMBERED_CAPTION: Final = re.compile(r"(caption|comment|sentence|raw|description|text|reference|ref)[_. ]?\d+")
-"""Columns of a caption each: caption_0, caption1, and caption.1, as pandas calls the second of two."""
+"""Columns with one caption each: caption_0, caption1, and caption.1, pandas's name of a repeated column."""
 METADATA: Final = ("metadata.jsonl", "metadata.csv")
-"""What the hub calls the table of an imagefolder."""
+"""Names of the table of an imagefolder of the Hugging Face hub."""
 _KAGGLE: Final = ["image", "caption"]
 _FLICKR_RESULTS: Final = ["image_name", "comment_number", "comment"]
 
@@ -39,7 +39,7 @@ def sniff_flickr_results(content: Content) -> str:
 
 
 def sniff_table(content: Content) -> str:
-    """A line of headings with one of images and one of captions."""
+    """Recognise a table with a heading for images and one for captions."""
     if content.headings in (_KAGGLE, _FLICKR_RESULTS) or content.path.name in METADATA:
         return ""
     image = next((name for name in IMAGE_FIELDS if name in content.headings), None)
@@ -48,7 +48,7 @@ def sniff_table(content: Content) -> str:
 
 
 def read_caption_table(content: Content, options: ReadOptions) -> Annotations:
-    """A row an image or a caption; a cell may hold a list of captions, and several columns one each.
+    """Read a table with a row per image or per caption, one or several columns of captions, or lists of captions.
 
     Raises:
         BenchError: there is no column of images or of captions, or several hold different captions.
@@ -56,44 +56,49 @@ def read_caption_table(content: Content, options: ReadOptions) -> Annotations:
     annotations = Annotations(content.path)
     if content.table is None:
         raise BenchError(
-            f"{content.path} is no table: it has no second column", "bench data formats lists what is read"
+            f"{content.path} is not a table: it has no second column", "`bench data formats` lists the known formats"
         )
     add_table(annotations, content.table, options)
     return annotations
 
 
 def add_table(annotations: Annotations, table: TextTable, options: ReadOptions, folder: str = "") -> None:
-    """Add the images of a table, whose pictures are below `folder`, which may be called as a split is."""
-    file_at = _image_column(table, options)
-    captions_at = _caption_columns(table, options)
+    """Add the images of a table, whose files are below `folder`; its name is their split if it is that of a split."""
+    file_column = _image_column(table, options)
+    caption_columns = _caption_columns(table, options)
     headings = [name.lower() for name in table.headings]
-    id_at = next((headings.index(name) for name in ID_FIELDS if name in headings), file_at)
-    if options.image_field is not None:
-        id_at = file_at
-    split_at = headings.index("split") if "split" in headings else None
-    of_folder = folder.rstrip("/") if folder.rstrip("/").lower() in SPLIT_NAMES else None
+    id_columns = [headings.index(name) for name in ID_FIELDS if name in headings]
+    id_column = id_columns[0] if id_columns and options.image_field is None else file_column
+    split_column = headings.index("split") if "split" in headings else None
+    folder_name = folder.rstrip("/")
+    folder_split = folder_name if folder_name.lower() in SPLIT_NAMES else None
     for row in table.rows:
         where = f"line {row.line}"
-        if len(row.cells) != len(table.headings) or not row.cells[file_at].strip():
-            annotations.complain("lines with another number of fields, or no file", where)
+        if len(row.cells) != len(table.headings) or not row.cells[file_column].strip():
+            annotations.add_problem("lines with another number of fields, or no file", where)
             continue
         if annotations.rejects(dict(zip(headings, row.cells, strict=True))):
             continue
-        file = folder + row.cells[file_at].strip().replace("\\", "/")
-        image = annotations.image(file if id_at == file_at else row.cells[id_at].strip(), file)
+        file = folder + row.cells[file_column].strip().replace("\\", "/")
+        image = annotations.image(file if id_column == file_column else row.cells[id_column].strip(), file)
         if image.file != file:
-            annotations.complain("images with two files", f"{image.name} ({where}: {file}, before {image.file})")
+            annotations.add_problem("images with two files", f"{image.name} ({where}: {file}, before {image.file})")
             continue
-        for cell in (row.cells[column] for column in captions_at):
-            texts = caption_list(cell)
-            if texts is None and cell.strip().startswith("[") and cell.strip().endswith("]"):
-                annotations.complain("cells that look like a list and cannot be read as one", where)
-            elif cell.strip() or len(captions_at) == 1:
-                image.captions += texts or [cell]
-        if split_at is not None and row.cells[split_at].strip():
-            annotations.set_split(image, row.cells[split_at], where)
-        elif of_folder is not None:
-            annotations.set_split(image, of_folder, where)
+        _add_captions(annotations, image, [row.cells[column] for column in caption_columns], where)
+        if split_column is not None and row.cells[split_column].strip():
+            annotations.set_split(image, row.cells[split_column], where)
+        elif folder_split is not None:
+            annotations.set_split(image, folder_split, where)
+
+
+def _add_captions(annotations: Annotations, image: AnnotatedImage, cells: Sequence[str], where: str) -> None:
+    """Add the captions of a row's cells, each of them a caption or a list of captions."""
+    for cell in cells:
+        texts = caption_list(cell)
+        if texts is None and cell.strip().startswith("[") and cell.strip().endswith("]"):
+            annotations.add_problem("cells that look like a list and cannot be read as one", where)
+        elif cell.strip() or len(cells) == 1:
+            image.captions += texts or [cell]
 
 
 def _image_column(table: TextTable, options: ReadOptions) -> int:
@@ -133,7 +138,7 @@ def _numbered_columns(headings: Sequence[str]) -> list[int]:
 
 
 def which_captions(path: Path, names: Sequence[str], options: ReadOptions) -> BenchError:
-    """The question which of several fields holds the captions."""
+    """The error for several fields that may hold the captions."""
     return BenchError(
         f"{path}: {' and '.join(names)} hold different texts",
         f"say which are captions: {options.caption_option} {names[0]}",
@@ -165,5 +170,5 @@ def _no_column(table: TextTable, what: str, option: str) -> BenchError:
 
 
 def _names_of_two(cells: Sequence[str]) -> tuple[str, str]:
-    """Names for two columns without any: a file or an address has no spaces."""
+    """Headings for two columns without any: the one of files or URLs has no spaces."""
     return ("file", "caption") if " " not in cells[0] else ("caption", "file")

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from harness.data.dataset import told_size
+from harness.data.dataset import annotated_size
 from harness.data.formats.annotations import SPLIT_NAMES, Annotations, ReadOptions
 from harness.data.formats.caption_tables import (
     CAPTION_FIELDS,
@@ -25,7 +25,7 @@ _PROMPT: Final = re.compile(r"<image>|<im_start>|<im_end>")
 
 
 def sniff_textcaps(content: Content) -> str:
-    """A list "data" of captions, each with all the references of its image."""
+    """Recognise a list "data" of captions, each with all the references of its image."""
     data = content.top.get("data")
     first = data[0] if isinstance(data, list) and data and isinstance(data[0], dict) else {}
     return 'its "data" have "reference_strs"' if {"image_id", "reference_strs"} <= first.keys() else ""
@@ -34,11 +34,11 @@ def sniff_textcaps(content: Content) -> str:
 def read_textcaps(content: Content, options: ReadOptions) -> Annotations:  # noqa: ARG001
     """Images by id; the references are taken once, though each caption repeats them."""
     annotations = Annotations(content.path)
-    for number, entry in enumerate(content.top.get("data", [])):
+    for index, entry in enumerate(content.top.get("data", [])):
         texts = captions_of(entry.get("reference_strs")) if isinstance(entry, dict) else []
         name = entry.get("image_id") if isinstance(entry, dict) else None
         if not texts or not isinstance(name, str | int):
-            annotations.complain("entries without an id or references", f"entry {number}")
+            annotations.add_problem("entries without an id or references", f"entry {index}")
             continue
         image = annotations.image(name)
         if image.captions != texts:
@@ -47,11 +47,13 @@ def read_textcaps(content: Content, options: ReadOptions) -> Annotations:  # noq
 
 
 def sniff_reports(content: Content) -> str:
-    """Lists of objects by split."""
+    """Recognise lists of objects by split."""
     if not content.top or not SPLIT_NAMES.keys() >= content.top.keys():
         return ""
     lists = list(content.top.values())
-    are_lists = all(isinstance(entries, list) and all(isinstance(one, dict) for one in entries) for entries in lists)
+    are_lists = all(
+        isinstance(entries, list) and all(isinstance(entry, dict) for entry in entries) for entries in lists
+    )
     return f"its keys are the splits {', '.join(content.top)}" if are_lists and any(lists) else ""
 
 
@@ -64,33 +66,31 @@ def read_reports(content: Content, options: ReadOptions) -> Annotations:
     if not sniff_reports(content):
         raise BenchError(f"{content.path} has no lists of objects by split", "name them train, val and test")
     annotations = Annotations(content.path)
-    entries = [entry for listed in content.top.values() for entry in listed]
+    entries = [entry for split_entries in content.top.values() for entry in split_entries]
     caption_field = caption_field_of(content.path, entries, options)
-    further = 0
-    for split, listed in content.top.items():
-        for number, entry in enumerate(listed):
-            where = f"{split}, entry {number}"
-            given = entry.get(options.image_field or _first_of(entry, FILE_FIELDS))
-            file = _first_picture(given)
+    n_with_several = 0
+    for split, split_entries in content.top.items():
+        for index, entry in enumerate(split_entries):
+            where = f"{split}, entry {index}"
+            pictures = entry.get(options.image_field or _first_of(entry, FILE_FIELDS))
+            file = _first_picture(pictures)
             name = entry.get(_first_of(entry, (*ID_FIELDS, "id")), file)
             texts = captions_of(entry.get(caption_field))
             if file is None and _first_of(entry, ID_FIELDS):
                 file = ""
             if file is None or not isinstance(name, str | int) or isinstance(name, bool):
-                annotations.complain("entries without a picture", where)
+                annotations.add_problem("entries without a picture", where)
                 continue
             if not texts:
-                annotations.complain("entries without a text", where)
+                annotations.add_problem("entries without a text", where)
                 continue
             image = annotations.image(name, file.replace("\\", "/"))
             image.captions += texts
-            image.size = told_size(entry)
+            image.size = annotated_size(entry)
             annotations.set_split(image, split, where)
-            further += isinstance(given, list) and len(given) > 1
-    if further:
-        annotations.notes.append(
-            f"{further:,} entries have further pictures, which are not used: a picture an entry, the first of its list"
-        )
+            n_with_several += isinstance(pictures, list) and len(pictures) > 1
+    if n_with_several:
+        annotations.notes.append(f"{n_with_several:,} entries have several pictures, of which only the first is used")
     return annotations
 
 
@@ -101,18 +101,18 @@ def sniff_llava(content: Content) -> str:
 def read_llava(content: Content, options: ReadOptions) -> Annotations:  # noqa: ARG001
     """Conversations of one question and one answer, which is the caption; longer ones are left out."""
     annotations = Annotations(content.path)
-    longer = 0
-    for number, entry in enumerate(content.entries):
+    n_longer = 0
+    for index, entry in enumerate(content.entries):
         answers = [turn.get("value") for turn in _turns(entry) if turn.get("from") in ("gpt", "assistant")]
         file = _first_picture(entry.get("image"))
         if not answers or not isinstance(answers[0], str) or file is None:
-            annotations.complain("conversations without a picture or an answer", f"entry {number}")
+            annotations.add_problem("conversations without a picture or an answer", f"entry {index}")
         elif len(answers) > 1:
-            longer += 1
+            n_longer += 1
         else:
             annotations.image(file, file.replace("\\", "/")).captions.append(_PROMPT.sub("", answers[0]).strip())
-    if longer:
-        annotations.notes.append(f"left out: {longer:,} conversations of more than one answer, which are no captions")
+    if n_longer:
+        annotations.notes.append(f"left out: {n_longer:,} conversations of more than one answer, which are no captions")
     return annotations
 
 
@@ -122,7 +122,7 @@ def sniff_narratives(content: Content) -> str:
 
 
 def sniff_by_image(content: Content) -> str:
-    """An object whose keys are images, and whose values are captions."""
+    """Recognise an object whose keys are images and whose values are captions."""
     if not content.top or sniff_reports(content) or content.path.name in METADATA:
         return ""
     if content.top.keys() & {"images", "annotations", "data"} or _rows(content):
@@ -132,12 +132,12 @@ def sniff_by_image(content: Content) -> str:
 
 
 def read_by_image(content: Content, options: ReadOptions) -> Annotations:  # noqa: ARG001
-    """A caption or several by image, as texts or as objects with "caption" or "raw"."""
+    """Read one or several captions by image, as texts or as objects with "caption" or "raw"."""
     annotations = Annotations(content.path)
     for name, value in content.top.items():
         texts = captions_of(value)
         if not texts:
-            annotations.complain("images without a text as caption", shortened(name, 40))
+            annotations.add_problem("images without a text as caption", shortened(name, 40))
         image = annotations.image(name)
         image.captions += texts
         if isinstance(value, dict) and value.get("split") not in (None, ""):
@@ -146,7 +146,7 @@ def read_by_image(content: Content, options: ReadOptions) -> Annotations:  # noq
 
 
 def sniff_list(content: Content) -> str:
-    """Objects with an image and a caption or several."""
+    """Recognise objects with an image and one or several captions."""
     if sniff_llava(content) or sniff_narratives(content) or content.path.name in METADATA:
         return ""
     first = content.first or (_rows(content) or [{}])[0]
@@ -172,31 +172,31 @@ def read_list(content: Content, options: ReadOptions) -> Annotations:
     annotations = Annotations(content.path)
     entries = content.entries or _rows(content)
     caption_field = caption_field_of(content.path, entries, options)
-    for number, entry in enumerate(entries):
-        where = f"entry {number}"
+    for index, entry in enumerate(entries):
+        where = f"entry {index}"
         if annotations.rejects(entry):
             continue
         file = _first_picture(entry.get(options.image_field or _first_of(entry, FILE_FIELDS))) or ""
         name = entry.get(options.image_field or _first_of(entry, (*ID_FIELDS, *FILE_FIELDS, "id")))
         texts = captions_of(entry.get(caption_field))
         if not isinstance(name, str | int) or isinstance(name, bool) or not texts:
-            annotations.complain("entries without an image or a caption", where)
+            annotations.add_problem("entries without an image or a caption", where)
             continue
         image = annotations.image(name, file.replace("\\", "/"))
         image.captions += texts
-        image.size = image.size or told_size(entry)
+        image.size = image.size or annotated_size(entry)
         if entry.get("split") not in (None, ""):
             annotations.set_split(image, entry["split"], where)
     return annotations
 
 
 def captions_of(value: Any) -> list[str]:
-    """The captions that a value holds: a text, or a list of texts or of objects with one; none of anything else."""
+    """The captions in a value: a text, or a list of texts or of objects with one; empty for anything else."""
     if isinstance(value, str):
         return caption_list(value) or [value]
     texts = []
-    for one in value if isinstance(value, list | tuple) else [value]:
-        text = next((one[key] for key in ("caption", "raw") if key in one), None) if isinstance(one, dict) else one
+    for item in value if isinstance(value, list | tuple) else [value]:
+        text = next((item[key] for key in ("caption", "raw") if key in item), None) if isinstance(item, dict) else item
         if not isinstance(text, str):
             return []
         texts.append(text)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from harness.data.dataset import told_size
+from harness.data.dataset import annotated_size
 from harness.data.formats.annotations import REJECTED_FIELDS, AnnotatedImage, Annotations, ReadOptions
 from harness.data.formats.content import Content
 from harness.data.formats.ids import WHOLE_NUMBER, is_image_id, whole_number
@@ -27,7 +27,7 @@ def sniff_stair(content: Content) -> str:
 
 
 def _variant(content: Content) -> str:
-    """Whose annotations these are, by the keys of the first image and caption; "" where they are not of this form."""
+    """The data set of annotations in COCO's form, by the keys of its first image and caption; "" for other forms."""
     if not _is_coco(content):
         return ""
     if "domain" in _first_keys(content.top["images"]):
@@ -49,28 +49,28 @@ def read_coco(content: Content, options: ReadOptions) -> Annotations:
     path = content.path
     entries, captions = _objects(content, "images"), _objects(content, "annotations")
     file_key, caption_key = options.image_field or "file_name", options.caption_field or "caption"
-    for option, chosen, listed in (
+    for option, field, objects in (
         ("--file-column", options.image_field, entries),
         (options.caption_option, options.caption_field, captions),
     ):
-        keys = {name for entry in listed for name in entry}
-        if chosen is not None and chosen not in keys:
+        keys = {name for entry in objects for name in entry}
+        if field is not None and field not in keys:
             raise BenchError(
-                f"{option} {chosen}: {path} has no such field", f"choose one of: {', '.join(sorted(keys))[:200]}"
+                f"{option} {field}: {path} has no such field", f"choose one of: {', '.join(sorted(keys))[:200]}"
             )
     annotations = Annotations(path)
     names = _names(content, entries)
     for name, entry in zip(names.values(), entries, strict=True):
         annotations.images[name] = _image(annotations, name, entry, file_key)
-    for number, entry in enumerate(captions):
+    for index, entry in enumerate(captions):
         if annotations.rejects(entry):
             continue
         owner = entry.get("image_id")
         image = annotations.images.get(names.get(owner, "")) if isinstance(owner, str | int) else None
         text = entry.get(caption_key)
         if image is None or not isinstance(text, str):
-            annotations.complain(
-                "annotations with no caption or no image", str(entry.get("id", f"entry {number}"))[:40]
+            annotations.add_problem(
+                "annotations with no caption or no image", str(entry.get("id", f"entry {index}"))[:40]
             )
         else:
             image.captions.append(text)
@@ -87,7 +87,7 @@ def add_instances(annotations: Annotations, content: Content) -> None:
     for entry in content.top["images"]:
         if isinstance(entry, dict) and (owner := _owner(annotations, entry.get("id"))):
             owner.boxes = owner.boxes or []
-            owner.size = owner.size or told_size(entry)
+            owner.size = owner.size or annotated_size(entry)
     for entry in content.top["annotations"]:
         if isinstance(entry, dict) and (owner := _owner(annotations, entry.get("image_id"))):
             annotations.add_boxes(owner, [entry.get("bbox")])
@@ -125,26 +125,26 @@ def _names(content: Content, entries: list[dict[str, Any]]) -> dict[str | int, s
     ids = [entry.get("id") for entry in entries]
     numbers = [whole_number(image_id) for image_id in ids]
     are_texts = bool(ids) and all(isinstance(image_id, str) and image_id for image_id in ids)
-    if not are_texts and (strange := [n for n, image_id in enumerate(ids) if not is_image_id(image_id)]):
-        shown = ", ".join(f"entry {number}" for number in strange[:10])
-        raise BenchError(f'{content.path}: {len(strange)} images without a {WHOLE_NUMBER} as "id" ({shown})')
-    known: dict[str | int, str | int] = {}
+    if not are_texts and (invalid := [n for n, image_id in enumerate(ids) if not is_image_id(image_id)]):
+        examples = ", ".join(f"entry {number}" for number in invalid[:10])
+        raise BenchError(f'{content.path}: {len(invalid)} images without a {WHOLE_NUMBER} as "id" ({examples})')
+    names: dict[str | int, str | int] = {}
     as_numbers = None not in numbers and len(set(numbers)) == len(numbers)
-    twice = []
+    repeated = []
     for image_id, number in zip(ids, numbers, strict=True):
         if isinstance(image_id, str | int):
-            if image_id in known:
-                twice.append(str(image_id))
-            known[image_id] = number if as_numbers and number is not None else image_id
-    if twice:
-        noun = "image" if len(twice) == 1 else "images"
-        raise BenchError(f"{content.path}: {len(twice)} {noun} listed more than once ({', '.join(twice[:10])})")
-    return known
+            if image_id in names:
+                repeated.append(str(image_id))
+            names[image_id] = number if as_numbers and number is not None else image_id
+    if repeated:
+        noun = "image" if len(repeated) == 1 else "images"
+        raise BenchError(f"{content.path}: {len(repeated)} {noun} listed more than once ({', '.join(repeated[:10])})")
+    return names
 
 
 def _image(annotations: Annotations, name: str | int, entry: Mapping[str, Any], file_key: str) -> AnnotatedImage:
     file, domain = entry.get(file_key), entry.get("domain")
     if domain is not None and not (isinstance(domain, str) and domain.isprintable()):
-        annotations.complain("images whose domain is not a plain text", str(name))
+        annotations.add_problem("images whose domain is not a plain text", str(name))
         domain = None
-    return AnnotatedImage(name, file=file if isinstance(file, str) else "", domain=domain, size=told_size(entry))
+    return AnnotatedImage(name, file=file if isinstance(file, str) else "", domain=domain, size=annotated_size(entry))

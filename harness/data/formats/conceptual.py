@@ -14,12 +14,12 @@ def sniff_conceptual(content: Content) -> str:
 
 
 def read_conceptual(content: Content, options: ReadOptions) -> Annotations:  # noqa: ARG001
-    """Pictures by address: they are to be downloaded before anything is trained on them."""
+    """Images named by the URLs of their pictures, which must be downloaded before training."""
     annotations = Annotations(content.path)
-    for number, line in enumerate(content.lines, 1):
+    for line_number, line in enumerate(content.lines, 1):
         match = _LINE.fullmatch(line)
         if match is None:
-            annotations.complain("lines not of the form caption, tab, address", f"line {number}")
+            annotations.add_problem("lines not of the form caption, tab, address", f"line {line_number}")
         else:
             annotations.image(match["address"], match["address"]).captions.append(match["caption"])
     return annotations

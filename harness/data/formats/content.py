@@ -1,4 +1,4 @@
-"""What a file or a folder holds, read once: JSON, lines of JSON, a text or a table. Formats are told by it."""
+"""The content of a file or folder, read once, by which formats are recognised: JSON, JSON lines, text or a table."""
 
 import shlex
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ _ARCHIVE_ENDINGS: Final = (".tar", ".zip", ".xlsx", ".ods")
 
 
 class _NoJson:
-    """Stands for the value of content that is no JSON: None is a value."""
+    """Marks content that is not JSON, whose value may itself be None."""
 
 
 NO_JSON: Final = _NoJson()
@@ -44,7 +44,7 @@ NO_JSON: Final = _NoJson()
 
 @dataclass(frozen=True)
 class Content:
-    """What a path holds.
+    """The content of a path.
 
     Attributes:
         value: of JSON, or the list of the values of JSON lines; `NO_JSON` elsewhere.
@@ -67,7 +67,7 @@ class Content:
 
     @cached_property
     def table(self) -> TextTable | None:
-        """The rows of a text with a line of headings; None where there is no text or no second column."""
+        """The text as a table with headings; None without text or with a single column."""
         if not self.text.strip():
             return None
         table = parse_table(self.text, self.path)
@@ -75,7 +75,7 @@ class Content:
 
     @cached_property
     def headings(self) -> list[str]:
-        """The first line's cells in lower case; none where there is no table."""
+        """The table's headings in lower case; empty where there is no table."""
         return [] if self.table is None else [name.lower() for name in self.table.headings]
 
     @cached_property
@@ -85,7 +85,7 @@ class Content:
 
     @cached_property
     def entries(self) -> list[dict[str, Any]]:
-        """The objects of a list; none of any other content."""
+        """The value if it is a list of objects; otherwise an empty list."""
         value = self.value
         if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
             return []
@@ -93,17 +93,17 @@ class Content:
 
     @property
     def first(self) -> dict[str, Any]:
-        """The first object of a list; an empty one elsewhere."""
+        """The first of `entries`; an empty object where there are none."""
         return self.entries[0] if self.entries else {}
 
     @property
     def top(self) -> dict[str, Any]:
-        """The object that a JSON file is; an empty one elsewhere."""
+        """The value if it is an object; otherwise an empty one."""
         return self.value if isinstance(self.value, dict) else {}
 
 
 def read_content(path: Path) -> Content:
-    """Read a file in UTF-8 or UTF-16, gzipped or not; of a folder and of an archive nothing is read yet.
+    """Read a file in UTF-8 or UTF-16, gzipped or not; the content of folders and archives is not read.
 
     Raises:
         BenchError: there is no such file, it is in another encoding, or it is called .json and is none.
@@ -136,7 +136,7 @@ def _archive(path: Path) -> str:
 
 
 def refuse_archives(content: Content) -> None:
-    """BenchError, which says how to unpack it, for an archive or a folder of some; nothing for other content."""
+    """Raise BenchError with the command to unpack it for an archive or a folder of archives."""
     if content.is_folder:
         files = sorted(path for pattern in ("*", "*/*") for path in content.path.glob(pattern) if path.is_file())
         archives = [path for path in files if path.suffix.lower() in _ARCHIVE_ENDINGS]
@@ -166,7 +166,7 @@ def refuse_archives(content: Content) -> None:
 
 
 def describe(content: Content) -> str:
-    """What is in it, for somebody whose file is in no known format: its keys or columns, and the first values."""
+    """A description of content in no known format, for an error: its keys or columns, and the first values."""
     if content.is_folder:
         names = sorted(path.name for path in content.path.iterdir())
         return f"a folder with {_listed(names) or 'nothing'}"

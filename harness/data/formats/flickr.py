@@ -11,7 +11,7 @@ _LINE: Final = re.compile(r"(?P<name>[^#\t]+)#(?:\w+#)?\d+[\t ]+(?P<caption>.*)"
 
 
 def sniff_tokens(content: Content) -> str:
-    """Lines of a picture, a number and a caption, such as "a.jpg#0", a tab, "A dog ."."""
+    """Recognise lines of a picture, a number and a caption, such as "a.jpg#0", a tab, "A dog ."."""
     lines = content.lines
     return "its lines are NAME#N, tab, caption" if lines and _LINE.fullmatch(lines[0]) else ""
 
@@ -25,7 +25,7 @@ def read_tokens(content: Content, options: ReadOptions) -> Annotations:  # noqa:
     for number, line in enumerate(lines, 1):
         match = _LINE.fullmatch(line)
         if match is None:
-            annotations.complain("lines not of the form NAME.jpg#N, tab, caption", f"line {number}")
+            annotations.add_problem("lines not of the form NAME.jpg#N, tab, caption", f"line {number}")
             continue
         image = annotations.image(match["name"].strip(), match["name"].strip())
         image.captions.append(match["caption"])

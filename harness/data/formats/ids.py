@@ -19,25 +19,25 @@ def is_image_id(value: object) -> TypeGuard[int]:
 
 
 def whole_number(value: object) -> int | None:
-    """An id that is a whole number, or a text of its digits, also with zeros before them; None of anything else."""
+    """The id as a whole number, also from a text of digits with leading zeros; None for anything else."""
     if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,19}", value):
         value = int(value)
     return value if is_image_id(value) else None
 
 
-def named(ids: Sequence[str], what: str, noun: str = "image") -> str:
+def named(ids: Sequence[str], description: str, noun: str = "image") -> str:
     """The count and the first ten of `ids`."""
-    more = ", ..." if len(ids) > _SHOWN else ""
-    return f"{len(ids)} {noun}{'' if len(ids) == 1 else 's'} {what} ({', '.join(ids[:_SHOWN])}{more})"
+    ellipsis = ", ..." if len(ids) > _SHOWN else ""
+    return f"{len(ids)} {noun}{'' if len(ids) == 1 else 's'} {description} ({', '.join(ids[:_SHOWN])}{ellipsis})"
 
 
 def image_ids(path: Path, images: Iterable[Mapping[str, Any]], key: str) -> list[int]:
     """The ids of a file's images, in its order; BenchError where one is missing, or there twice."""
     ids = [image.get(key) for image in images]
-    whole = list(filter(is_image_id, ids))
-    if strange := [f"entry {number}" for number, image_id in enumerate(ids) if not is_image_id(image_id)]:
-        what = f'without a {WHOLE_NUMBER} as "{key}"'
-        raise BenchError(f"{path}: {named(strange, what)}")
-    if twice := [str(image_id) for image_id, count in Counter(whole).items() if count > 1]:
-        raise BenchError(f"{path}: {named(twice, 'listed more than once')}")
-    return whole
+    valid = list(filter(is_image_id, ids))
+    if invalid := [f"entry {index}" for index, image_id in enumerate(ids) if not is_image_id(image_id)]:
+        description = f'without a {WHOLE_NUMBER} as "{key}"'
+        raise BenchError(f"{path}: {named(invalid, description)}")
+    if repeated := [str(image_id) for image_id, count in Counter(valid).items() if count > 1]:
+        raise BenchError(f"{path}: {named(repeated, 'listed more than once')}")
+    return valid

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any, Final
 
-from harness.data.dataset import told_size
+from harness.data.dataset import annotated_size
 from harness.data.formats.annotations import SPLIT_NAMES, Annotations, ReadOptions
 from harness.data.formats.caption_tables import METADATA, add_table
 from harness.data.formats.captions_by_image import caption_field_of, captions_of
@@ -16,7 +16,7 @@ PICTURES: Final = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".t
 
 
 def metadata_files(folder: Path) -> list[Path]:
-    """The folder's own metadata file, or those of its folders."""
+    """The metadata file of the folder, or else those of its subfolders."""
     for name in METADATA:
         if (folder / name).is_file():
             return [folder / name]
@@ -26,7 +26,7 @@ def metadata_files(folder: Path) -> list[Path]:
 
 
 def sniff_imagefolder(content: Content) -> str:
-    """A folder with metadata.jsonl or metadata.csv, or whose folders have one, or such a file itself."""
+    """Recognise a folder with metadata.jsonl or metadata.csv in it or its subfolders, or such a file itself."""
     folder = _folder(content)
     files = metadata_files(folder) if folder is not None else []
     return f"it has {files[0].relative_to(folder)}" if folder is not None and files else ""
@@ -55,7 +55,7 @@ def read_imagefolder(content: Content, options: ReadOptions) -> Annotations:
 
 
 def sniff_pairs(content: Content) -> str:
-    """A folder of pictures, each with a text of the same name."""
+    """Recognise a folder of pictures, each with a text file of the same name."""
     if not content.is_folder or metadata_files(content.path):
         return ""
     texts = {path.with_suffix("") for path in content.path.glob("**/*.txt")}
@@ -65,7 +65,7 @@ def sniff_pairs(content: Content) -> str:
 
 
 def read_pairs(content: Content, options: ReadOptions) -> Annotations:  # noqa: ARG001
-    """The lines of a picture's text are its captions; a folder called as a split is one."""
+    """Read each picture's captions from the lines of its text file; a folder named like a split is that split."""
     annotations = Annotations(content.path)
     without = 0
     for path in sorted(content.path.glob("**/*")):
@@ -106,10 +106,10 @@ def _add_lines(annotations: Annotations, file: Path, options: ReadOptions, insid
         where = f"line {number}"
         name = inside + entry[file_field].replace("\\", "/")
         image = annotations.image(name, name)
-        image.size = image.size or told_size(entry)
+        image.size = image.size or annotated_size(entry)
         texts = captions_of(entry.get(caption_field))
         if not texts:
-            annotations.complain("lines without a caption", f"{file.name} {where}")
+            annotations.add_problem("lines without a caption", f"{file.name} {where}")
         image.captions += texts
         if entry.get("split") not in (None, ""):
             annotations.set_split(image, entry["split"], where)
@@ -123,4 +123,4 @@ def _add_objects(annotations: Annotations, name: str, objects: Any, where: str) 
     if isinstance(objects, dict) and isinstance(boxes, list):
         annotations.add_boxes(annotations.images[name], boxes)
     elif boxes is not None:
-        annotations.complain('objects without a list "bbox"', f"{name} ({where}: {str(boxes)[:60]})")
+        annotations.add_problem('objects without a list "bbox"', f"{name} ({where}: {str(boxes)[:60]})")

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
-from harness.data.dataset import told_size
+from harness.data.dataset import annotated_size
 from harness.data.formats.annotations import SPLIT_NAMES, AnnotatedImage, Annotations, ReadOptions
 from harness.data.formats.content import Content
 from harness.data.formats.ids import image_ids
@@ -26,7 +26,7 @@ def read_karpathy_json(content: Content, options: ReadOptions) -> Annotations:  
         name, folder = entry.get("filename", entry.get("file_name")), entry.get("filepath")
         split, domain = entry.get("split"), entry.get("domain")
         if domain is not None and not (isinstance(domain, str) and domain.isprintable()):
-            annotations.complain("images whose domain is not a plain text", str(image_id))
+            annotations.add_problem("images whose domain is not a plain text", str(image_id))
             domain = None
         annotations.images[image_id] = AnnotatedImage(
             image_id,
@@ -34,7 +34,7 @@ def read_karpathy_json(content: Content, options: ReadOptions) -> Annotations:  
             captions=[sentence["raw"] for sentence in sentences_of(entry)],
             split=None if split is None else SPLIT_NAMES.get(str(split), str(split)),
             domain=domain,
-            size=told_size(entry),
+            size=annotated_size(entry),
         )
     sentences = [sentence for entry in images for sentence in listed_sentences(entry)]
     left_out = len(sentences) - annotations.caption_count

@@ -51,18 +51,18 @@ _CHECKS: Final[Checks] = {
 
 
 def odd_captions(captions: Mapping[int, str], examples: int = 1) -> list[str]:
-    """A sentence for each kind of text that is hardly a caption, with the count and so many different examples."""
-    found = []
-    for what, is_odd in _CHECKS.items():
+    """A sentence for each kind of text that is hardly a caption, with the count and up to `examples` examples."""
+    sentences = []
+    for description, is_odd in _CHECKS.items():
         odd = [text for text in captions.values() if is_odd(text)]
         if odd:
-            shown = ", ".join(repr(shortened(text, _SHOWN)) for text in list(dict.fromkeys(odd))[:examples])
-            found.append(f"{len(odd):,} of {len(captions):,} captions {what}, such as {shown}")
-    return found
+            samples = ", ".join(repr(shortened(text, _SHOWN)) for text in list(dict.fromkeys(odd))[:examples])
+            sentences.append(f"{len(odd):,} of {len(captions):,} captions {description}, such as {samples}")
+    return sentences
 
 
 def single_words(captions: Sequence[str]) -> list[str]:
-    """A sentence where nearly all captions are a word each, as a list of words read as captions is."""
+    """A sentence if nearly all captions are single words, as if a list of words had been read as captions."""
     words = [text for text in captions if len(text.split()) == 1]
     if len(words) <= _NEARLY_ALL * len(captions) or unspaced(captions, "") is not None:
         return []
@@ -72,7 +72,7 @@ def single_words(captions: Sequence[str]) -> list[str]:
 def without_shared_words(
     captions: Mapping[int, str], references: Mapping[int, Sequence[str]], tokenizer: TokenizerName = "python"
 ) -> str:
-    """A sentence where most captions share no word of this tokenizer with any of their references; "" elsewhere."""
+    """A sentence if at least half of the captions share no word with any of their references; otherwise ""."""
     word_tokens = word_tokenizer(tokenizer)
     if word_tokens is None and unspaced((text for texts in references.values() for text in texts), "") is not None:
         return ""  # which is refused
@@ -80,23 +80,23 @@ def without_shared_words(
     def words(text: str) -> set[str]:
         return set(re.findall(r"\w+", text.lower()) if word_tokens is None else word_tokens.tokenize(text))
 
-    alone = [
+    unshared = [
         image_id
         for image_id, text in captions.items()
         if image_id in references and not any(words(text) & words(reference) for reference in references[image_id])
     ]
-    if not alone or 2 * len(alone) < len(captions):
+    if not unshared or 2 * len(unshared) < len(captions):
         return ""
-    example = alone[0]
+    example = unshared[0]
     return (
-        f"{len(alone):,} of {len(captions):,} captions share no word with a reference of their image, such as "
+        f"{len(unshared):,} of {len(captions):,} captions share no word with a reference of their image, such as "
         f"{shortened(captions[example], _SHOWN)!r} beside {shortened(references[example][0], _SHOWN)!r} "
         f"(image {example})"
     )
 
 
 def copied_references(captions: Mapping[int, str], references: Mapping[int, Sequence[str]]) -> str:
-    """A sentence where nearly all captions are word for word a reference of their image; "" elsewhere."""
+    """A sentence if nearly all captions equal a reference of their image; otherwise ""."""
     copies = [image_id for image_id, text in captions.items() if text in references.get(image_id, ())]
     if len(copies) < 2 or len(copies) < _NEARLY_ALL * len(captions):
         return ""
@@ -108,27 +108,27 @@ def copied_references(captions: Mapping[int, str], references: Mapping[int, Sequ
 
 
 def refuse_unspaced(texts: Iterable[str], whose: str, tokenizer: TokenizerName = "python") -> None:
-    """BenchError where most captions are of a script that parts no words, and the tokenizer is of those that do."""
+    """BenchError where most captions are in a script without spaces and the tokenizer splits at spaces."""
     if word_tokenizer(tokenizer) is None and (found := unspaced(texts, whose)) is not None:
         raise BenchError(f"{found.said}: the tokenizer would take each for one word", f"add {found.options}")
 
 
 @dataclass(frozen=True, slots=True)
 class Unspaced:
-    """Captions of a script without spaces: a sentence that counts them, and the options that segment them."""
+    """A sentence that counts captions in a script without spaces, and the options that segment them."""
 
     said: str
     options: str
 
 
 def unspaced(texts: Iterable[str], whose: str) -> Unspaced | None:
-    """What is to be said where most captions are of a script that parts no words; None elsewhere."""
+    """The finding where most captions are in a script without spaces; otherwise None."""
     texts = list(texts)
-    found = [text for text in texts if _is_unspaced(text)]
-    if len(found) <= _MOST_UNSPACED * len(texts):
+    unspaced_texts = [text for text in texts if _is_unspaced(text)]
+    if len(unspaced_texts) <= _MOST_UNSPACED * len(texts):
         return None
-    said = f"{len(found):,} of {len(texts):,} captions of {whose} are in a script without spaces, such as "
-    return Unspaced(f"{said}{shortened(found[0], _SHOWN)!r}", _tokenizer_options(found))
+    sentence = f"{len(unspaced_texts):,} of {len(texts):,} captions of {whose} are in a script without spaces, such as "
+    return Unspaced(f"{sentence}{shortened(unspaced_texts[0], _SHOWN)!r}", _tokenizer_options(unspaced_texts))
 
 
 def _tokenizer_options(texts: Iterable[str]) -> str:
@@ -153,7 +153,7 @@ def _script(letter: str) -> str:
 
 
 def cut_references(captions: Sequence[str], lengths: Sequence[int], preset: Preset) -> str:
-    """A sentence on the training captions that a preset cuts, with what takes them whole; "" where there are none.
+    """A sentence on the training captions that a preset cuts, with the settings that avoid it; "" if it cuts none.
 
     Args:
         captions: all training captions.
@@ -170,8 +170,8 @@ def cut_references(captions: Sequence[str], lengths: Sequence[int], preset: Pres
         settings.append(f"--set decoding.max_len={tokens - 1}")
     if preset.size.get("max_len", MAX_TOKENS) < tokens:
         settings.append(f"--set size.max_len={tokens}")
-    kept = "whole" if tokens == lengths[longest] + 2 else f"up to {tokens - 2} words"
+    extent = "whole" if tokens == lengths[longest] + 2 else f"up to {tokens - 2} words"
     return (
         f"{len(cut):,} of {len(lengths):,} training captions exceed {most_words} words (up to {lengths[longest]:,}) "
-        f"and are cut, such as {shortened(captions[longest], _SHOWN)!r}: {' '.join(settings)} takes them {kept}"
+        f"and are cut, such as {shortened(captions[longest], _SHOWN)!r}: {' '.join(settings)} takes them {extent}"
     )

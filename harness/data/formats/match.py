@@ -1,12 +1,12 @@
-"""Which image each row of a file is of: one rule for predictions, sets of captions, scores and submissions.
+"""Match each row of a file with its image: one rule for predictions, sets of captions, scores and submissions.
 
-1. A field whose values are ids or file names of the images is what names them, whatever the field is called.
-2. File names go before numbers. Of number fields that name other images, `cocoid` decides, then `image_id`; where
-   neither is there the file is refused, and `--id-field NAME` chooses.
-3. A bare number is an id. It is a file name without its ending only where more rows match so.
-4. Rows are taken by their position only with `--by-position`.
+1. A field names the images if its values are ids or file names of them; the field's own name does not matter.
+2. File names go before numbers. If number fields name different images, `cocoid` decides, then `image_id`; without
+   either the file is refused, and `--id-field NAME` chooses.
+3. A bare number is an id. It is a file name without its suffix only if more rows match that way.
+4. Rows are matched by their position only with `--by-position`.
 
-What matches nothing is refused: a score of captions that stand beside the references of other images is a number, too.
+A file that matches nothing is refused: captions scored against the references of other images would still get a score.
 """
 
 import re
@@ -40,7 +40,7 @@ Row = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True)
 class MatchOptions:
-    """How a user says that a file is to be read.
+    """The user's options for reading a file.
 
     Attributes:
         id_field: the field that names the images.
@@ -61,7 +61,7 @@ BY_FIELDS: Final = MatchOptions()
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """The image of each row, None where nothing names it; ids of images that are not wanted are among them.
+    """The image id of each row, None where nothing names it; other images than those of the references keep their ids.
 
     `field` is the one that names the images; None where they were taken by position. `are_files` says that its values
     are file names or texts, and not the numbers of the images.
@@ -77,7 +77,7 @@ class Match:
 
 
 class ImageNames:
-    """The images that rows may be of, with all that may name one.
+    """The images of the references, looked up by id, file name or label.
 
     Args:
         order: the ids, in the order in which positions count them.
@@ -107,11 +107,11 @@ class ImageNames:
         self._by_name = {name: next(iter(images)) for name, images in images_by_name.items() if len(images) == 1}
 
     def examples(self) -> str:
-        """The first few ids, as the file of the references has them."""
+        """The first few ids as the references' file spells them, for messages."""
         return ", ".join(self._labels.get(image_id, str(image_id)) for image_id in self.order[:_SHOWN_VALUES]) or "none"
 
     def contain(self, ids: Iterable[int | None]) -> bool:
-        """Whether all of these are images that are wanted."""
+        """Whether all of these ids are of images of the references."""
         return all(image_id in self._ids for image_id in ids)
 
     def of_name(self, value: object) -> int | None:
@@ -122,18 +122,18 @@ class ImageNames:
         return next((self._by_name[name] for name in _names_of(text) if name in self._by_name), None)
 
     def of_number(self, value: object) -> int | None:
-        """The image with this id."""
-        number = as_id(value)
-        return number if number in self._numbers else None
+        """The image with this id, which may be a text of digits; None if there is none."""
+        image_id = as_id(value)
+        return image_id if image_id in self._numbers else None
 
     def of_unmatched(self, value: object) -> int | None:
-        """The id of an image that is not wanted, as the file has it; None if it cannot be told from a wanted one's."""
-        number = as_id(value)
-        return None if number in self._ids else number
+        """The id in the file of another image than the references'; None where a wanted image has the same number."""
+        image_id = as_id(value)
+        return None if image_id in self._ids else image_id
 
 
 def file_names(text: str) -> tuple[str, ...]:
-    """A path with slashes, its last part, and that without its ending: from the most to the least specific."""
+    """A path's names, most specific first: the path with forward slashes, its last part, and that without suffix."""
     path = text.strip().replace("\\", "/").removeprefix("./")
     name = path.rpartition("/")[2]
     stem, dot, ending = name.rpartition(".")
@@ -141,13 +141,13 @@ def file_names(text: str) -> tuple[str, ...]:
 
 
 def _names_of(text: str) -> tuple[str, ...]:
-    """As `file_names`, and the last without zeros before a number."""
+    """`file_names`, and for a name of digits the number without leading zeros."""
     names = file_names(text)
     return (*names, str(int(names[-1]))) if re.fullmatch(r"0[0-9]{1,18}", names[-1]) else names
 
 
 def as_id(value: object) -> int | None:
-    """A whole number of 64 bits, also as text with zeros before it, or at the end of a file name of COCO's."""
+    """The value as a whole number of 64 bits: a number, a text of digits, or a COCO file name; None for others."""
     if isinstance(value, bool):
         return None
     if isinstance(value, float) and value.is_integer():
@@ -212,10 +212,10 @@ def _by_fields(rows: Sequence[Row], names: ImageNames, path: Path, *, several: b
             counts_rows = True  # all of which are ids, but of images in another order
         if not counts_rows and _is_candidate(field, ids, several=several):
             by_number[field] = ids
-    if chosen := _best(by_name, by_number, path):
-        field, ids = chosen
+    if best := _best(by_name, by_number, path):
+        field, ids = best
         return _match(ids, [row.get(field) for row in rows], names, field)
-    # No image that is wanted; the ids are told all the same, since they say whose images these are.
+    # No image of the references; return the ids nevertheless, so that messages can name the images.
     for field in _fields(rows):
         values = [row.get(field) for row in rows]
         ids = [names.of_unmatched(value) for value in values]
@@ -227,21 +227,21 @@ def _by_fields(rows: Sequence[Row], names: ImageNames, path: Path, *, several: b
 def _best(
     by_name: Mapping[str, list[int | None]], by_number: Mapping[str, list[int | None]], path: Path
 ) -> tuple[str, list[int | None]] | None:
-    """The field that names the images, and they: file names before numbers, unless these say the same of more rows."""
+    """The field that names the images, and their ids: file names, unless numbers agree and name more rows."""
     complete = {field: ids for field, ids in by_number.items() if None not in ids}
-    name = _agreed(by_name, path)
-    if name is not None:
-        ids = by_name[name]
+    name_field = _agreed(by_name, path)
+    if name_field is not None:
+        ids = by_name[name_field]
         same = [field for field in complete if _agree(complete[field], ids)]
         if None in ids and same:
             return same[0], complete[same[0]]
-        return name, ids
-    number = _agreed(complete or by_number, path)
-    return None if number is None else (number, by_number[number])
+        return name_field, ids
+    number_field = _agreed(complete or by_number, path)
+    return None if number_field is None else (number_field, by_number[number_field])
 
 
 def _is_candidate(field: str, ids: Sequence[int | None], *, several: bool) -> bool:
-    """Whether the values of a field name images, and not something else by the same numbers."""
+    """Whether the values of a field may name images, rather than coincide with some of their numbers."""
     matched = [image_id for image_id in ids if image_id is not None]
     if not matched:
         return False
@@ -254,7 +254,7 @@ def _is_candidate(field: str, ids: Sequence[int | None], *, several: bool) -> bo
 
 
 def _agreed(candidates: Mapping[str, Sequence[int | None]], path: Path) -> str | None:
-    """The field of these that decides; BenchError where they name different images and none of them decides."""
+    """The candidate to use; BenchError where candidates name different images and none is in `_DECIDING`."""
     fields = list(candidates)
     if not fields:
         return None
@@ -263,25 +263,25 @@ def _agreed(candidates: Mapping[str, Sequence[int | None]], path: Path) -> str |
     decisive = next((field for field in _DECIDING if field in candidates), None)
     if decisive is not None:
         return decisive
-    told = " and ".join(_described(field) for field in fields[:_SHOWN_FIELDS])
+    descriptions = " and ".join(_described(field) for field in fields[:_SHOWN_FIELDS])
     raise BenchError(
-        f"{path}: {told} name different images of the references",
+        f"{path}: {descriptions} name different images of the references",
         f"choose the one that names the images: --id-field {_likeliest(candidates)}",
     )
 
 
 def _likeliest(candidates: Mapping[str, Sequence[int | None]]) -> str:
-    """The field to propose: one that does not count the rows, if there is one."""
+    """The field to propose in an error's hint: one that does not count the rows, if there is one."""
     fields = [field for field in candidates if field != KEY]
     return next((field for field in fields if not _counts_in_order(candidates[field])), fields[0])
 
 
-def _agree(one: Sequence[int | None], other: Sequence[int | None]) -> bool:
-    return all(a == b for a, b in zip(one, other, strict=True) if a is not None and b is not None)
+def _agree(ids: Sequence[int | None], other_ids: Sequence[int | None]) -> bool:
+    return all(a == b for a, b in zip(ids, other_ids, strict=True) if a is not None and b is not None)
 
 
 def _match(ids: Sequence[int | None], values: Sequence[object], names: ImageNames, field: str) -> Match:
-    """The match by the values of a field: images that are not wanted keep the ids that the file has."""
+    """The match by the values of a field; images outside the references keep the ids that the file has."""
     pairs = list(zip(ids, values, strict=True))
     are_files = any(image_id is not None and names.of_number(value) != image_id for image_id, value in pairs)
     with_unwanted = [names.of_unmatched(value) if image_id is None else image_id for image_id, value in pairs]
@@ -289,13 +289,13 @@ def _match(ids: Sequence[int | None], values: Sequence[object], names: ImageName
 
 
 def _are_numbers(values: Sequence[object]) -> bool:
-    """Whether all that is there are bare numbers, perhaps as texts."""
+    """Whether all values that are not None are bare numbers or texts of them."""
     texts = [_as_text(value) for value in values if value is not None]
     return all(text is not None and re.fullmatch(r"\s*-?[0-9]+(?:\.0)?\s*", text) for text in texts)
 
 
 def _by_position(rows: Sequence[Row], names: ImageNames, path: Path) -> Match:
-    """Each row's image by its place; numbers that count the rows, from 0 or from 1, say the place themselves."""
+    """Each row's image by its position, or by a field that counts the rows; BenchError if fields name images."""
     if len(rows) != len(names.order):
         raise BenchError(
             f"{path}: --by-position: it has {len(rows):,} captions, for {len(names.order):,} images",
@@ -307,22 +307,24 @@ def _by_position(rows: Sequence[Row], names: ImageNames, path: Path) -> Match:
             numbers = [as_id(value) for value in values]
             first = min(number for number in numbers if number is not None)
             return Match([names.order[number - first] for number in numbers if number is not None], None)
-    if partly := _partly_named(rows, names):
+    if partial_field := _partly_named(rows, names):
         raise BenchError(
-            f"{path}: --by-position would ignore {_described(partly)} ({_examples(rows, partly)}), which names images",
-            f"leave --by-position out, and add --id-field {shortened(partly)}",
+            f"{path}: --by-position would ignore {_described(partial_field)} "
+            f"({_examples(rows, partial_field)}), which names images",
+            f"leave --by-position out, and add --id-field {shortened(partial_field)}",
         )
-    other = _other_ids(rows)
-    if other is not None:
+    other_field = _other_ids(rows)
+    if other_field is not None:
         raise BenchError(
-            f"{path}: --by-position would ignore {_described(other)} ({_examples(rows, other)}) of other images",
+            f"{path}: --by-position would ignore {_described(other_field)} "
+            f"({_examples(rows, other_field)}) of other images",
             "give the ids or file names of the references there, or take the field out of the file",
         )
     return Match(list(names.order), None)
 
 
 def _other_ids(rows: Sequence[Row]) -> str | None:
-    """The field that is meant to name images and does not count the rows; `id` may be of the caption."""
+    """A field for image names, other than "id", which may be of the caption, that does not count the rows."""
     for field in (*ID_FIELDS, *_ROW_FIELDS):
         values = [row.get(field) for row in rows]
         if field != "id" and None not in values and not _counts_rows(values):
@@ -331,7 +333,7 @@ def _other_ids(rows: Sequence[Row]) -> str | None:
 
 
 def _partly_named(rows: Sequence[Row], names: ImageNames) -> str | None:
-    """A field of file names, more than half of which are of the images; the others name none, or one again."""
+    """A field of file names of which more than half, but not all, match images; None if there is none."""
     for field in _fields(rows):
         values = [row.get(field) for row in rows]
         if not _are_numbers(values) and 2 * _count([names.of_name(value) for value in values]) > len(rows):
@@ -340,7 +342,7 @@ def _partly_named(rows: Sequence[Row], names: ImageNames) -> str | None:
 
 
 def _counts_rows(values: Sequence[object]) -> bool:
-    """Whether these are the numbers from 0 or from 1 on, each once."""
+    """Whether these are the numbers from 0 or from 1 on, each once and in any order."""
     numbers = [as_id(value) for value in values]
     return bool(numbers) and sorted(n for n in numbers if n is not None) in (
         list(range(len(numbers))),
@@ -349,24 +351,25 @@ def _counts_rows(values: Sequence[object]) -> bool:
 
 
 def _counts_in_order(values: Sequence[object]) -> bool:
-    """Whether these are 0, 1, 2 ... or 1, 2, 3 ... as they stand, as numbers of rows are."""
+    """Whether these are 0, 1, 2 ... or 1, 2, 3 ... in this order."""
     numbers = [as_id(value) for value in values]
     return numbers in (list(range(len(numbers))), list(range(1, len(numbers) + 1)))
 
 
 def _nothing_names(rows: Sequence[Row], names: ImageNames, path: Path) -> BenchError:
     fields = [f"{_described(field)} ({_examples(rows, field)})" for field in _fields(rows)[:_SHOWN_FIELDS]]
-    said = f"its fields are {', '.join(fields)}" if fields else "its captions name no image"
+    description = f"its fields are {', '.join(fields)}" if fields else "its captions name no image"
     expected = names.examples()
-    why = f"{path}: nothing names the {len(names.order):,} images of the references ({expected}): {said}"
-    if partly := _partly_named(rows, names):
+    message = f"{path}: nothing names the {len(names.order):,} images of the references ({expected}): {description}"
+    if partial_field := _partly_named(rows, names):
         return BenchError(
-            f"{why}; {_described(partly)} names some of them", f"if it names the image: --id-field {shortened(partly)}"
+            f"{message}; {_described(partial_field)} names some of them",
+            f"if it names the image: --id-field {shortened(partial_field)}",
         )
     if len(rows) == len(names.order) and _other_ids(rows) is None:
-        return BenchError(why, "where the captions are in the order of the references, add --by-position")
+        return BenchError(message, "where the captions are in the order of the references, add --by-position")
     return BenchError(
-        f"{why}; it has {len(rows):,} captions",
+        f"{message}; it has {len(rows):,} captions",
         f'name the image of each caption by its id ({expected}) or its file: [{{"image_id": 1, "caption": "a dog"}}]',
     )
 

@@ -44,7 +44,7 @@ _ROWS_WITH_PICTURES: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A file of rows, and the split that its name or its folder says; None where neither does."""
+    """A file of rows, and the split in its name or its folder's; None where neither names one."""
 
     path: Path
     split: str | None
@@ -83,7 +83,7 @@ class _Columns:
 
 @dataclass(slots=True)
 class _Row:
-    """One row as it was read.
+    """One row of a file.
 
     Attributes:
         part: the split of its file, or "row" where that says none; with `number`, the index there, it names the row.
@@ -192,7 +192,7 @@ def _split_of_file(file: Path, folder: Path) -> str | None:
 
 
 def _without_split(folder: Path) -> Path:
-    """The folder, or the one above it where it is called as a split is."""
+    """The folder, or its parent where the folder is named like a split."""
     return folder.parent if split_of_name(folder.name) else folder
 
 
@@ -201,6 +201,7 @@ def _split_name(name: str) -> str:
 
 
 def _read(path: Path, parts: Sequence[_Part], options: ReadOptions) -> Annotations:
+    """The annotations of all files of a data set."""
     annotations = Annotations(path)
     if not parts:
         raise BenchError(f"{path} holds no rows", "give a parquet file, or a folder that save_to_disk wrote")
@@ -213,28 +214,32 @@ def _read(path: Path, parts: Sequence[_Part], options: ReadOptions) -> Annotatio
     for row in rows:
         file = row.path
         if columns.pictures is not None:
-            if not file:
-                file = f"{row.part}-{row.number:06d}"
-            elif len(parts_of_path[file]) > 1:  # another picture of the same name
-                file = f"{row.part}/{file}"
+            file = _picture_name(row, is_unique=len(parts_of_path[row.path]) == 1)
         if row.name is None and not file:
-            annotations.complain("rows without a picture", row.where)
+            annotations.add_problem("rows without a picture", row.where)
             images.append(None)
             continue
         image = annotations.image(file if row.name is None else row.name, file)
         if row.path and image.file != file:
             images.append(None)
-            annotations.complain("images with two files", f"{image.name} ({row.where}: {file}, before {image.file})")
+            annotations.add_problem("images with two files", f"{image.name} ({row.where}: {file}, before {image.file})")
             continue
         images.append(image)
         if not row.captions and not row.is_rejected:
-            annotations.complain("rows without a caption", row.where)
+            annotations.add_problem("rows without a caption", row.where)
         image.captions += row.captions
         if row.split is not None:
             annotations.set_split(image, row.split, row.where)
     if columns.pictures is not None:
         annotations.write_pictures = partial(_write_pictures, annotations, parts, columns.pictures, images)
     return annotations
+
+
+def _picture_name(row: _Row, *, is_unique: bool) -> str:
+    """The file name for a picture that is stored in a row, unique in the data set."""
+    if not row.path:
+        return f"{row.part}-{row.number:06d}"
+    return row.path if is_unique else f"{row.part}/{row.path}"
 
 
 def _read_rows(annotations: Annotations, parts: Sequence[_Part], columns: _Columns, options: ReadOptions) -> list[_Row]:
@@ -257,8 +262,8 @@ def _read_rows(annotations: Annotations, parts: Sequence[_Part], columns: _Colum
                 differing.update(name for name in texts if texts[name] != texts[columns.captions[0]])
             split = part.split
             if columns.split is not None and values[columns.split] not in (None, ""):
-                told = str(values[columns.split])
-                split = SPLIT_NAMES.get(told.strip().lower(), told)
+                split_value = str(values[columns.split])
+                split = SPLIT_NAMES.get(split_value.strip().lower(), split_value)
             path = _path_of(values, columns)
             name = values[columns.id] if columns.id is not None else None
             if isinstance(name, float):
@@ -440,7 +445,7 @@ def _write_pictures(
         if Path(image.file).suffix.lower() not in PICTURES:
             ending = _ending(data)
             if not ending:
-                annotations.complain("embedded pictures that are no JPEG, PNG, WebP or GIF", image.file)
+                annotations.add_problem("embedded pictures that are no JPEG, PNG, WebP or GIF", image.file)
                 image.usable = False
                 continue
             image.file += ending

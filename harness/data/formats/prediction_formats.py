@@ -1,4 +1,4 @@
-"""The forms in which people publish captions of a system, told by a file's content.
+"""The forms in which people publish captions of a system, recognised by a file's content.
 
 A form is added by a line of `PREDICTION_FORMATS` and an example in `tests/harness/data/formats/prediction_examples.py`.
 """
@@ -30,7 +30,7 @@ FORMS: Final = 'give [{"image_id": 1, "caption": "a dog"}], {"1": "a dog"}, or a
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What could name an entry's image, and what stands for its caption."""
+    """One entry of a file: the fields that could name its image, and its caption."""
 
     fields: Row
     caption: Any
@@ -56,7 +56,7 @@ class PredictionFormat:
 
 
 def read_entries(path: Path, caption_field: str | None, format_name: str | None = None) -> list[Entry]:
-    """The captions of a file in any known form, with all that could name their images; BenchError for another form."""
+    """The entries of a file in any known form; BenchError for another form."""
     content = read_content(path)
     if content.is_folder or content.archive:
         raise BenchError(f"{path} holds no captions that are read: it is {describe(content)}", FORMS)
@@ -67,7 +67,7 @@ def read_entries(path: Path, caption_field: str | None, format_name: str | None 
 
 
 def _find_format(content: Content, name: str | None) -> PredictionFormat:
-    """The format of some content, or the one that a user names; what no format is sure of is read as results."""
+    """The format that recognises the content, or that the user names; COCO's results where none recognises it."""
     by_name = {one.name: one for one in PREDICTION_FORMATS}
     if name is not None:
         if name not in by_name:
@@ -88,7 +88,7 @@ def _sniff_lmms_eval(content: Content) -> str:
 
 
 def _read_lmms_eval(content: Content, caption_field: str | None) -> list[Entry]:
-    """The first response of each sample; its document names the image, or its number where that names none."""
+    """The first response of each sample; the image is named by the sample's document, or else by its number."""
     entries = []
     samples = content.top.get(_LOGS, content.entries)
     if not samples or not all(isinstance(sample, dict) and isinstance(sample.get("doc"), dict) for sample in samples):
@@ -184,7 +184,7 @@ def _read_lines(content: Content, caption_field: str | None) -> list[Entry]:  # 
 
 
 def _listed(content: Content) -> list[Any] | None:
-    """The entries below a known key, or an object that is one entry itself; None elsewhere."""
+    """The list below a known key, or the object itself as the only entry; None if it is neither."""
     for name in _LISTS:
         if isinstance(content.top.get(name), list):
             listed: list[Any] = content.top[name]
@@ -291,7 +291,7 @@ def _caption_field(entry: Mapping[str, Any], chosen: str | None, path: Path) -> 
 
 
 def _is_references(name: str, value: Any) -> bool:
-    """Whether a field holds what several people wrote of an image: a list, or a cell with one."""
+    """Whether a field holds the references of an image: a list, or a cell with one."""
     texts = caption_list(value) if isinstance(value, str) else value
     return name in _OF_PEOPLE and isinstance(texts, list) and (len(texts) > 1 or name in ("captions", "answer"))
 
@@ -318,7 +318,7 @@ def scalars(entry: Mapping[str, Any], without: str | None) -> Row:
 
 
 def text_of(caption: Any) -> str | None:
-    """The caption, which may be alone in a list, or in an object; None where there is no single one."""
+    """The caption as a text, also from a list of one or an object; None where there is no single one."""
     if isinstance(caption, list) and len(caption) == 1:
         return text_of(caption[0])
     if isinstance(caption, dict):

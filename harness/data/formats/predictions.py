@@ -28,7 +28,7 @@ POSITIONS: Final = "images are taken by their positions in the list of reference
 
 @dataclass(frozen=True, slots=True)
 class Predictions:
-    """One caption by image id, and problem -> its images.
+    """Captions by image id, and the images of each problem.
 
     `id_field` is the field that names the images, None where positions do; `are_files` as of `Match`.
     """
@@ -43,7 +43,7 @@ class Predictions:
         return self.id_field is None
 
     def without(self, image_ids: Collection[int]) -> Self:
-        """The captions of other images than these, and what is wrong with them."""
+        """The captions and problems of all images but these."""
         left_out, named_out = set(image_ids), set(map(str, image_ids))
         captions = {image_id: caption for image_id, caption in self.captions.items() if image_id not in left_out}
         problems = {}
@@ -81,14 +81,14 @@ def read_predictions(
 def predictions_of(
     captions: Mapping[Any, Any], source: Path, references: References, options: MatchOptions = BY_FIELDS
 ) -> Predictions:
-    """As `read_predictions`, of captions in memory by id or file name; errors call them `source`."""
+    """Captions in memory, by id or file name, as `read_predictions` reads those of a file; errors name `source`."""
     entries = [Entry({KEY: image_name(key, source)}, caption) for key, caption in captions.items()]
     names = ImageNames(references.captions, references.files, references.labels, references.other_files)
     return _predictions(entries, names, source, options)
 
 
 def _predictions(entries: Sequence[Entry], names: ImageNames, path: Path, options: MatchOptions) -> Predictions:
-    """The captions of entries whose image is known, and what is wrong with the others."""
+    """Captions of the entries that name an image and have one text, and the problems of all others."""
     _refuse_names_in_captions(entries, names, path)
     match = match_rows([entry.fields for entry in entries], names, path, options)
     problems: dict[str, list[str]] = {}
@@ -114,7 +114,7 @@ def _predictions(entries: Sequence[Entry], names: ImageNames, path: Path, option
 
 
 def _refuse_names_in_captions(entries: Sequence[Entry], names: ImageNames, path: Path) -> None:
-    """BenchError where captions without fields begin with their images' names: these would be scored as words."""
+    """BenchError where most captions begin with their images' names, which would be scored as words."""
     starts = [re.match(r"([^\t,:;|#]+)[\t,:;|#]", str(entry.caption)) for entry in entries if not entry.fields]
     texts = [start[1] for start in starts if start]
     known = {image_id for text in texts for image_id in (names.of_name(text), names.of_number(text))} - {None}
@@ -206,18 +206,17 @@ def check_predictions(
     predictions: Predictions, references: References, *, allow_subset: bool
 ) -> tuple[dict[int, tuple[str, ...]], dict[int, str], list[str]]:
     """References and captions of images with both, and notes on the others; BenchError if these may not be left out."""
-    wanted = references.captions
+    reference_captions = references.captions
     if references.left_out & predictions.captions.keys():
         scored = {i: text for i, text in predictions.captions.items() if i not in references.left_out}
         predictions = replace(predictions, captions=scored)
-    notes = mismatches(predictions, wanted, "without references")
-    both = {image_id: texts for image_id, texts in wanted.items() if image_id in predictions.captions}
-    if shift := _constant_offset(predictions.captions, wanted):
+    notes = mismatches(predictions, reference_captions, "without references")
+    matched = {image_id: texts for image_id, texts in reference_captions.items() if image_id in predictions.captions}
+    if shift := _constant_offset(predictions.captions, reference_captions):
         notes.append(f"every id is {abs(shift):,} {'higher' if shift > 0 else 'lower'} than a reference's")
-    if not both:
-        hint = (
-            f"name images by the ids of the references, as {', '.join(map(str, list(wanted)[:3]))}, or by their files"
-        )
+    if not matched:
+        examples = ", ".join(map(str, list(reference_captions)[:3]))
+        hint = f"name images by the ids of the references, such as {examples}, or by their files"
         if predictions.problems.keys() & {_TWICE, _NO_TEXT}:
             hint = "give one caption of each image; several go to --more --sets"
         elif not references.others.isdisjoint(predictions.captions):
@@ -229,24 +228,27 @@ def check_predictions(
     if notes and not allow_subset:
         raise BenchError(
             "predictions and references do not match: " + "; ".join(notes),
-            f"repair the predictions, or score the {len(both)} images that have both with --allow-subset "
+            f"repair the predictions, or score the {len(matched)} images that have both with --allow-subset "
             "(the signature then says so; CIDEr-D of a subset is not comparable with other scores)",
         )
-    return both, {image_id: text for image_id, text in predictions.captions.items() if image_id in both}, notes
+    return matched, {image_id: text for image_id, text in predictions.captions.items() if image_id in matched}, notes
 
 
-def mismatches(predictions: Predictions, wanted: Collection[int], unlisted: str) -> list[str]:
+def mismatches(predictions: Predictions, image_ids: Collection[int], unlisted: str) -> list[str]:
     """What is wrong with captions of these images, each with its first ids; `unlisted` says it of other images."""
-    listed = {image_id for ids in predictions.problems.values() for image_id in ids}
-    missing = [str(i) for i in wanted if i not in predictions.captions and str(i) not in listed]
-    extra = [str(i) for i in predictions.captions if i not in wanted]
+    with_problems = {image_id for ids in predictions.problems.values() for image_id in ids}
+    missing = [str(i) for i in image_ids if i not in predictions.captions and str(i) not in with_problems]
+    extra = [str(i) for i in predictions.captions if i not in image_ids]
     problems = predictions.problems | {"missing": missing, unlisted: extra}
-    return [named(ids, what) for what, ids in problems.items() if ids]
+    return [named(ids, problem) for problem, ids in problems.items() if ids]
 
 
-def _constant_offset(captions: Collection[int], wanted: Collection[int]) -> int:
+def _constant_offset(captions: Collection[int], reference_ids: Collection[int]) -> int:
     """By how much all ids are above those of the references, as `bench data nocaps` raises them; else 0."""
-    if not 1 < len(captions) == len(wanted):
+    if not 1 < len(captions) == len(reference_ids):
         return 0
-    offsets = {one - other for one, other in zip(sorted(captions), sorted(wanted), strict=True)}
+    offsets = {
+        caption_id - reference_id
+        for caption_id, reference_id in zip(sorted(captions), sorted(reference_ids), strict=True)
+    }
     return offsets.pop() if len(offsets) == 1 else 0

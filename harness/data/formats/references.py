@@ -152,13 +152,13 @@ def _of_split(annotations: Annotations, split: str | None) -> list[AnnotatedImag
 
 
 def _are_numbers(annotations: Annotations) -> bool:
-    """Whether each image is called by a number of its own."""
+    """Whether every image has a number of its own as its name."""
     numbers = [whole_number(name) for name in annotations.images]
     return None not in numbers and len(set(numbers)) == len(numbers)
 
 
 def _id(image: AnnotatedImage, index: int, are_numbers: bool) -> int:
-    """The number that an image is called by, or its index where not all are called by numbers."""
+    """The number that names an image, or its index where not all names are numbers."""
     number = whole_number(image.name)
     return number if are_numbers and number is not None else index
 
@@ -184,7 +184,7 @@ def references_by_image(captions: Mapping[Any, Any], source: Path) -> References
 
 
 def image_name(key: object, source: Path) -> str | int:
-    """What names an image in memory: a text or a whole number, also one of numpy; BenchError for anything else."""
+    """The key of an image in memory as a text or a whole number, also of numpy; BenchError for anything else."""
     if isinstance(key, str):
         return key
     if isinstance(key, SupportsIndex) and not isinstance(key, bool):

@@ -1,4 +1,4 @@
-"""The formats of annotations that are read. Which one a file has is told by its content, not by its name.
+"""The formats of annotations that can be read. A file's format is recognised by its content, not by its name.
 
 A format is added by a line of `ANNOTATION_FORMATS` and a file of `tests/harness/data/formats/examples.py`.
 """
@@ -26,7 +26,7 @@ from harness.utils.files import shortened
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """One form of annotations.
+    """One format of annotations.
 
     Attributes:
         name: what `--format` takes.
@@ -203,7 +203,7 @@ ANNOTATION_FORMATS: Final = (
 
 
 def find_format(content: Content, name: str | None = None, option: str = "--format") -> Format:
-    """The format of some content, or the one that a user names.
+    """The format that recognises the content, or that the user names.
 
     A table and a list whose columns or keys nobody could know are read as such: their readers say what is missing.
 

@@ -25,7 +25,7 @@ _UNQUOTED: Final = "\t|"
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """The cells of one row, and the line of the file that it ends in."""
+    """The cells of one row, and the number of its last line in the file."""
 
     cells: list[str]
     line: int
@@ -87,7 +87,7 @@ def _reader(text: str, delimiter: str, *, quoting: bool) -> Any:
 
 
 def _quotes_whole_cells(text: str, delimiter: str) -> bool:
-    """Whether quotation marks enclose cells: read so, each line is a row with as many cells as the first."""
+    """Whether quotation marks enclose cells: if so, each line has as many cells as the first."""
     try:
         rows = [cells for cells in _reader(text, delimiter, quoting=True) if cells]
     except csv.Error:

@@ -23,7 +23,7 @@ def read_encoded(path: Path) -> str:
 
 
 def lines_of(text: str) -> list[str]:
-    """The lines of a text, whose captions may hold U+2028 and other characters that `str.splitlines` parts at."""
+    """The lines of a text, split at line feeds only: captions may contain U+2028, at which `str.splitlines` splits."""
     return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
 
 

@@ -81,9 +81,10 @@ def regions_place(
 ) -> tuple[RegionSource, list[Any], Path]:
     """The source, what determines the regions of an image, and the folder of all; BenchError as `prepare_regions`."""
     source = open_source(config.source, dataset)
-    # Boxes are fractions of the sizes that are told; windows are shares of whatever there is.
-    told = [sorted(dataset.sizes.items())] if dataset.sizes and not str(config.source).startswith("windows:") else []
-    depends, made_by = [FORMAT, source.fingerprint, config.keep, *told], list[str]()
+    # Boxes are fractions of the annotated sizes; windows are fractions of the image, and need no size.
+    sizes_matter = dataset.sizes and not str(config.source).startswith("windows:")
+    sizes = [sorted(dataset.sizes.items())] if sizes_matter else []
+    depends, made_by = [FORMAT, source.fingerprint, config.keep, *sizes], list[str]()
     if source.boxes_only:
         if backbone.preprocessing.resize != "squash":
             raise BenchError(f"boxes do not match the input of the backbone {backbone.name}, which crops images")
@@ -152,7 +153,7 @@ def _write(
 
 
 def half_precision(features: Numbers) -> Half:
-    """The nearest numbers in half precision."""
+    """Round to half precision."""
     if features.dtype == np.float32:  # of which torch makes the same numbers many times faster
         half: Half = torch.from_numpy(np.require(features, requirements=["C", "W"])).half().numpy()
         return half

@@ -48,7 +48,7 @@ class RegionFeatures(CachedFeatures):
 
     @property
     def grid(self) -> tuple[int, int]:
-        """Cells (h, w), where the regions are those of square grids."""
+        """Cells (h, w) of regions that are square grids."""
         side = math.isqrt(max(self.counts(self.image_ids), default=0))
         return side, side
 
@@ -60,11 +60,11 @@ class RegionFeatures(CachedFeatures):
         return f"regions[{self._meta['settings']}]#{self.digest[:8]},{spread}{whole}"
 
     def counts(self, image_ids: Sequence[int]) -> tuple[int, ...]:
-        """Numbers of regions of the images."""
+        """The number of regions of each image."""
         return tuple(count for _, count in rows_of(self._rows, image_ids))
 
     def typical(self, image_ids: Sequence[int]) -> int:
-        """The image whose costs are measured: the first with the median number of regions."""
+        """The image for which costs are measured: the first with the median number of regions."""
         counts = self.counts(image_ids)
         return image_ids[counts.index(sorted(counts)[len(counts) // 2])]
 
@@ -104,7 +104,7 @@ VisualFeatures = Features | RegionFeatures
 
 @dataclass(frozen=True, slots=True)
 class RegionsAndGrid:
-    """The regions of images, and the cells of the feature map that they were cut from, or that a file has of it."""
+    """The regions of images, and the grid of cells of their feature map."""
 
     regions: RegionFeatures
     grid: VisualFeatures
@@ -118,12 +118,12 @@ class RegionsAndGrid:
 
 
 def both_streams(features: VisualFeatures | None, grid: VisualFeatures | None) -> RegionsAndGrid:
-    """Regions with boxes and a grid beside them; BenchError where one of the two is not there."""
+    """The regions and grid as one input; BenchError where boxes or the grid are missing."""
     if isinstance(features, RegionFeatures) and features.has_boxes and grid is not None:
         return RegionsAndGrid(features, grid)
     shown = "regions from files" if isinstance(features, RegionFeatures) else "grid cells alone"
     raise BenchError(
-        f"the model needs regions with boxes and the grid that they are cut from, and here are {shown}",
+        f"the model needs regions with boxes and the grid that they are cut from, but the features are {shown}",
         "add --regions boxes, where the data have boxes, --regions FILE with boxes as JSON, or an HDF5 file with "
         "ID_features, ID_boxes and ID_grids; or leave the model out",
     )

@@ -28,7 +28,8 @@ _READING = 2  # what is read of a file: caches of what was read of it before are
 class RegionHdf5(RegionSource):
     """The datasets of one file; if any of its images has boxes or a size, all must.
 
-    Cells of grids, which with `grids` are all equally many, are read as regions then, or where there are no others.
+    With `grids`, or if no image has regions, the cells of grids are read as regions. With `grids` all images must have
+    equally many.
     """
 
     def __init__(self, path: Path, *, grids: bool = False) -> None:
@@ -47,28 +48,36 @@ class RegionHdf5(RegionSource):
         with opened(self.path) as file:
             listed = {image_id: (f"{image_id}_features", str(image_id)) for image_id in image_ids}
             boxed, sized = (any(f"{image_id}_{what}" in file for image_id in image_ids) for what in ("boxes", "size"))
-            cells = self._grids or not any(name in file for names in listed.values() for name in names)
-            cell_count: int | None = None
+            use_grids = self._grids or not any(name in file for names in listed.values() for name in names)
+            cell_count: int | None = None  # of the grids read so far, if all must have equally many cells
             for image_id, names in listed.items():
-                wanted = (f"{image_id}_grids",) if cells else names
-                if name := next((name for name in wanted if name in file), None):
-                    try:
-                        features = load(file, name)
-                        if features.ndim != 2:
-                            raise BadRegions(f"has features of shape {features.shape} in {name}")
-                        if not cells:
-                            boxes = load(file, f"{image_id}_boxes") if boxed else None
-                            size = _size(file, f"{image_id}_size") if sized else None
-                            yield image_id, RawRegions(features, boxes, size)
-                            continue
-                        side = math.isqrt(len(features))
-                        if not side or side * side != len(features) or (cell_count or side * side) != side * side:
-                            others = f", as others of {cell_count} cells are" if cell_count else ""
-                            raise BadRegions(f"has cells {features.shape} in {name}, which are no square grid{others}")
+                possible_names = (f"{image_id}_grids",) if use_grids else names
+                name = next((name for name in possible_names if name in file), None)
+                if name is None:
+                    continue
+                try:
+                    features = load(file, name)
+                    if features.ndim != 2:
+                        raise BadRegions(f"has features of shape {features.shape} in {name}")
+                    if use_grids:
+                        side = _grid_side(features, cell_count, name)
                         cell_count = len(features) if self._grids else None
                         yield image_id, RawRegions(features, _cells(side), (side, side))
-                    except BadRegions as bad:
-                        yield image_id, str(bad)
+                    else:
+                        boxes = load(file, f"{image_id}_boxes") if boxed else None
+                        size = _size(file, f"{image_id}_size") if sized else None
+                        yield image_id, RawRegions(features, boxes, size)
+                except BadRegions as bad:
+                    yield image_id, str(bad)
+
+
+def _grid_side(features: Numbers, cell_count: int | None, name: str) -> int:
+    """The side of the square grid of these cells; BadRegions if it is none, or not of `cell_count` cells."""
+    side = math.isqrt(len(features))
+    if not side or side * side != len(features) or (cell_count or side * side) != side * side:
+        others = f" of {cell_count} cells as others are" if cell_count else ""
+        raise BadRegions(f"has cells {features.shape} in {name}, which are no square grid{others}")
+    return side
 
 
 @contextmanager
@@ -114,7 +123,7 @@ def load(file: Any, name: str, kind: Any = np.floating) -> Numbers:
 
 
 def _is_stored_elsewhere(dataset: Any) -> bool:
-    """Whether the numbers of a dataset lie in other files, or are put together from other datasets."""
+    """Whether a dataset's numbers are stored in other files or are a view of other datasets."""
     import h5py
 
     created = dataset.get_create_plist()
@@ -128,7 +137,7 @@ def _cells(side: int) -> Numbers:
 
 
 def _size(file: Any, name: str) -> Size:
-    """Width and height, which the file has the other way round; BadRegions where they are none."""
+    """Width and height of an image, stored as height, width; BadRegions where they are not two numbers from 1 on."""
     found = load(file, name, np.number)
     if found.shape != (2,) or not np.isrealobj(found) or not (np.isfinite(found) & (found >= 1)).all():
         raise BadRegions(f"{name} holds {found.tolist()!r:.60} instead of a height and a width")

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from harness.config.features import RegionSourceName
-from harness.data.dataset import Dataset, picture_digest, told_size
+from harness.data.dataset import Dataset, annotated_size, picture_digest
 from harness.data.formats.ids import is_image_id
 from harness.data.regions import hdf5
 from harness.data.regions.hdf5 import RegionHdf5
@@ -40,7 +40,7 @@ _DAMAGE = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, Memory
 
 
 def needs_backbone(source: Path | RegionSourceName) -> bool:
-    """Whether the source has only boxes, so that a backbone has to give the features."""
+    """Whether the source has only boxes, so that features must come from a backbone."""
     return not isinstance(source, Path) or source.suffix == ".json"
 
 
@@ -142,12 +142,12 @@ class CocoBoxes(RegionSource):
         content = parse_json(raw, path)
         self.fingerprint = hashlib.sha256(raw).hexdigest()
         entries, images = _entries(path, content)
-        known = [image for image in images if isinstance(image, dict) and is_image_id(image.get("id"))]
-        self._sizes = {image["id"]: told_size(image) for image in known}
+        valid_images = [image for image in images if isinstance(image, dict) and is_image_id(image.get("id"))]
+        self._sizes = {image["id"]: annotated_size(image) for image in valid_images}
         self._boxes: dict[int, list[dict[str, Any]]] = {}
         for entry in entries:
-            told = {key: entry[key] for key in ("bbox", "score") if key in entry}
-            self._boxes.setdefault(entry["image_id"], []).append(told)
+            box = {key: entry[key] for key in ("bbox", "score") if key in entry}
+            self._boxes.setdefault(entry["image_id"], []).append(box)
         if not any(sample.image_id in self._boxes for sample in dataset.samples):
             raise BenchError(
                 f"no image of {dataset.name} has a box in {path}",
@@ -157,16 +157,16 @@ class CocoBoxes(RegionSource):
     def image(self, image_id: int) -> RawRegions:
         """See `RegionSource`."""
         boxes, scores = [], []
-        for told in self._boxes.get(image_id, ()):
+        for box in self._boxes.get(image_id, ()):
             try:
-                x, y, width, height = (float(0 + number) for number in told["bbox"])  # no text is a number
+                x, y, width, height = (float(0 + value) for value in box["bbox"])  # no text is a number
                 boxes.append((x, y, x + width, y + height))
-                if "score" in told:
-                    scores.append(float(0 + told["score"]))
+                if "score" in box:
+                    scores.append(float(0 + box["score"]))
                     if not math.isfinite(scores[-1]):
                         raise ValueError("no score")
             except (OverflowError, TypeError, ValueError) as error:
-                raise BadRegions(f"has a bbox or score that is not a number: {str(told['bbox'])[:60]}") from error
+                raise BadRegions(f"has a bbox or score that is not a number: {str(box['bbox'])[:60]}") from error
         scored = np.array(scores) if len(scores) == len(boxes) > 0 else None
         return RawRegions(None, _rows(boxes), self._sizes.get(image_id), scored)
 
@@ -201,51 +201,52 @@ class RegionTsv(RegionSource):
 
     def __init__(self, name: str, files: Sequence[Path]) -> None:
         self.name, self._files = name, tuple(files)
-        found = hashlib.sha256()
+        hasher = hashlib.sha256()
         for file in files:
-            found.update(f"{file.name} {file.stat().st_mtime_ns}\n".encode() + picture_digest(file))
-        self.fingerprint = found.hexdigest()
+            hasher.update(f"{file.name} {file.stat().st_mtime_ns}\n".encode() + picture_digest(file))
+        self.fingerprint = hasher.hexdigest()
 
     def read(self, image_ids: Sequence[int]) -> Iterator[tuple[int, RawRegions | str]]:
         """Regions in the order of the files."""
-        wanted = frozenset(image_ids)
+        requested = frozenset(image_ids)
         lines: dict[int, bytes] = {}
         for file in self._files:
             with file.open("rb") as stream:
-                for number, image_id, rest in _lines(stream, file):
-                    if image_id not in wanted:
+                for line_number, image_id, columns in _lines(stream, file):
+                    if image_id not in requested:
                         continue
-                    seal, where = hashlib.blake2b(rest, digest_size=8).digest(), f"line {number} of {file.name}"
+                    line_digest = hashlib.blake2b(columns, digest_size=8).digest()
+                    where = f"line {line_number} of {file.name}"
                     if image_id in lines:
-                        if lines[image_id] != seal:
+                        if lines[image_id] != line_digest:
                             yield image_id, f"comes twice with different contents, again in {where}"
                         continue
-                    lines[image_id] = seal
+                    lines[image_id] = line_digest
                     try:
-                        yield image_id, _parse(rest)
+                        yield image_id, _parse(columns)
                     except BadRegions as bad:
                         yield image_id, f"{bad}, in {where}"
 
 
 def _lines(stream: BinaryIO, file: Path) -> Iterator[tuple[int, int, bytes]]:
-    """Number, image id and the rest of every line."""
-    for number, line in enumerate(iter(lambda: stream.readline(MAX_BYTES + 1), b""), 1):
+    """The number, image id and remaining columns of every line that is not blank."""
+    for line_number, line in enumerate(iter(lambda: stream.readline(MAX_BYTES + 1), b""), 1):
         if len(line) > MAX_BYTES:
-            raise BenchError(f"line {number} of {file} is longer than {MAX_BYTES >> 20} MiB: not a bottom-up TSV")
+            raise BenchError(f"line {line_number} of {file} is longer than {MAX_BYTES >> 20} MiB: not a bottom-up TSV")
         if line.isspace():
             continue
-        name, _, rest = line.partition(b"\t")
+        name, _, columns = line.partition(b"\t")
         if not name.isdigit() or len(name) > _MAX_DIGITS:
             raise BenchError(
-                f"line {number} of {file} does not begin with an image id: {name[:30]!r}",
+                f"line {line_number} of {file} does not begin with an image id: {name[:30]!r}",
                 f"its columns must be {', '.join(_COLUMNS)}, separated by tabs, without a header",
             )
-        yield number, int(name), rest.rstrip(b"\r\n")
+        yield line_number, int(name), columns.rstrip(b"\r\n")
 
 
-def _parse(rest: bytes) -> RawRegions:
+def _parse(line: bytes) -> RawRegions:
     """The columns after the id."""
-    columns = rest.split(b"\t")
+    columns = line.split(b"\t")
     if len(columns) != len(_COLUMNS) - 1:
         raise BadRegions(f"has {len(columns) + 1} columns instead of {len(_COLUMNS)}")
     width, height, count = (_whole(text, name) for text, name in zip(columns[:3], _COLUMNS[1:4], strict=True))
@@ -307,9 +308,9 @@ class RegionFolder(RegionSource):
         neighbour = folder.with_name(folder.name.removesuffix("_att") + "_box")
         self._boxes: dict[int, Path] | None = None
         if folder.name.endswith("_att") and neighbour.is_dir():
-            boxes, more = _listing(neighbour)
+            boxes, box_files = _listing(neighbour)
             self._boxes = _by_image(boxes, dataset, stems)
-            files += more
+            files += box_files
         self.name = folder.name
         self.fingerprint = hashlib.sha256("\n".join(sorted(files)).encode()).hexdigest()
 
@@ -331,7 +332,7 @@ class RegionFolder(RegionSource):
 
 def _listing(folder: Path) -> tuple[dict[str, Path], list[str]]:
     """Arrays by their names without ending, and a line with name, size and time for each; BenchError for one twice."""
-    found: dict[str, Path] = {}
+    arrays: dict[str, Path] = {}
     lines = []
     with os.scandir(folder) as entries:
         for entry in entries:
@@ -340,14 +341,14 @@ def _listing(folder: Path) -> tuple[dict[str, Path], list[str]]:
                 continue
             key = str(int(stem)) if stem.isascii() and stem.isdecimal() else stem
             state = entry.stat()
-            if other := found.get(key):
+            if first_file := arrays.get(key):
                 raise BenchError(
-                    f"{folder} has two files of image {key}: {', '.join(sorted((other.name, entry.name)))}",
+                    f"{folder} has two files of image {key}: {', '.join(sorted((first_file.name, entry.name)))}",
                     "leave one of them there",
                 )
-            found[key] = Path(entry.path)
+            arrays[key] = Path(entry.path)
             lines.append(f"{folder.name}/{entry.name} {state.st_size} {state.st_mtime_ns}")
-    return found, lines
+    return arrays, lines
 
 
 def _by_image(arrays: Mapping[str, Path], dataset: Dataset, stems: Mapping[int, str]) -> dict[int, Path]:
@@ -386,5 +387,5 @@ def _load_zipped(path: Path) -> Numbers:
             raise BadRegions(f"{path.name} holds no array named {' or '.join(_KEYS)}")
         if arrays.zip.getinfo(f"{key}.npy").file_size > MAX_BYTES:
             raise BadRegions(f"has more than {MAX_BYTES >> 20} MiB in {path.name}")
-        found: Numbers = arrays[key]
-        return found
+        array: Numbers = arrays[key]
+        return array

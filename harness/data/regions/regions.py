@@ -61,8 +61,8 @@ class Regions:
     @property
     def count(self) -> int:
         """K."""
-        told = self.boxes if self.features is None else self.features
-        return 0 if told is None else len(told)
+        rows = self.boxes if self.features is None else self.features
+        return 0 if rows is None else len(rows)
 
 
 class RegionSource:
@@ -84,8 +84,8 @@ class RegionSource:
         """Regions of images, in any order, or errors, which replace what came before; missing ones are left out."""
         for image_id in image_ids:
             try:
-                if (found := self.image(image_id)) is not None:
-                    yield image_id, found
+                if (regions := self.image(image_id)) is not None:
+                    yield image_id, regions
             except BadRegions as bad:
                 yield image_id, str(bad)
 
@@ -102,13 +102,13 @@ def read_regions(
     """
     samples = {sample.image_id: sample for sample in dataset.samples if sample.image_id not in skip}
     missing = dict.fromkeys(samples)
-    told = source.read(list(samples))
-    first = list(islice(told, _FIRST))
+    raw_regions = source.read(list(samples))
+    sample_regions = list(islice(raw_regions, _FIRST))
     widths = Counter(
-        raw.features.shape[-1] for _, raw in first if not isinstance(raw, str) and raw.features is not None
+        raw.features.shape[-1] for _, raw in sample_regions if not isinstance(raw, str) and raw.features is not None
     )
     channels = widths.most_common(1)[0][0] if widths else None
-    for image_id, raw in chain(first, told):
+    for image_id, raw in chain(sample_regions, raw_regions):
         missing.pop(image_id, None)
         sample = samples[image_id]
         try:
@@ -123,7 +123,7 @@ def read_regions(
 
 
 def size_of(sample: Sample, dataset: Dataset) -> Size:
-    """Width and height of an image, from its annotation or its file; BadRegions where neither tells them."""
+    """Width and height of an image, from its annotation or its file; BadRegions where neither has them."""
     try:
         return dataset.sizes.get(sample.image_id) or image_size(dataset.path(sample))
     except BadImage as bad:
@@ -131,7 +131,7 @@ def size_of(sample: Sample, dataset: Dataset) -> Size:
 
 
 def _lies_on_its_side(size: Size, sample: Sample, dataset: Dataset) -> bool:
-    """Whether the sides that the boxes' size tells are exchanged: those of the file before EXIF turned it."""
+    """Whether the boxes' size has width and height swapped: that of the file before EXIF rotates it."""
     width, height = size
     with suppress(BadImage):  # no picture, so no map to pool from either
         return width != height and image_size(dataset.path(sample)) == (height, width)
@@ -159,8 +159,8 @@ def _sound_features(features: Numbers, channels: int | None) -> Numbers:
         raise BadRegions(f"has {features.shape[1]} channels instead of {channels}")
     if not np.abs(features).max(initial=0) < _BEYOND_HALF:  # of NaN neither is true
         rows = np.flatnonzero(~(np.abs(features) < _BEYOND_HALF).all(axis=1))
-        what = "values beyond half precision" if np.isfinite(features[rows]).all() else "NaN or infinite values"
-        raise BadRegions(f"has {what} in {len(rows)} of {len(features)} regions")
+        description = "values beyond half precision" if np.isfinite(features[rows]).all() else "NaN or infinite values"
+        raise BadRegions(f"has {description} in {len(rows)} of {len(features)} regions")
     return features
 
 
@@ -182,13 +182,13 @@ def normalised(boxes: Numbers, size: Size) -> Numbers:
     return (clipped / edges).astype(np.float32)
 
 
-def _refuse(boxes: Numbers, wrong: Any, what: str) -> None:
+def _refuse(boxes: Numbers, wrong: Any, problem: str) -> None:
     """Name the first wrong box, and how many more there are."""
-    places = np.flatnonzero(wrong)
-    if len(places):
-        shown = ", ".join(f"{edge:g}" for edge in boxes[places[0]])
-        more = f", and {len(places) - 1} more" if len(places) > 1 else ""
-        raise BadRegions(f"box {places[0]} ({shown}) {what}{more}")
+    indices = np.flatnonzero(wrong)
+    if len(indices):
+        edges = ", ".join(f"{edge:g}" for edge in boxes[indices[0]])
+        others = f", and {len(indices) - 1} more" if len(indices) > 1 else ""
+        raise BadRegions(f"box {indices[0]} ({edges}) {problem}{others}")
 
 
 def _kept(regions: Regions, scores: Numbers | None, config: RegionConfig | None) -> Regions:
@@ -197,14 +197,16 @@ def _kept(regions: Regions, scores: Numbers | None, config: RegionConfig | None)
         return regions
     min_count, max_count = config.limits
     features, boxes = regions.features, regions.boxes
-    worth: Numbers = np.zeros(regions.count)  # the first regions win where there are no boxes
+    priority: Numbers = np.zeros(regions.count)  # the first regions win where there are no boxes
     if scores is not None:
-        worth = scores
+        priority = scores
     elif boxes is not None:
-        worth = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
-    ranked = np.arange(regions.count) if config.as_listed else np.argsort(-worth, kind="stable")
+        priority = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
+    ranked = np.arange(regions.count) if config.as_listed else np.argsort(-priority, kind="stable")
     count = max_count if scores is None else max(min_count, int((scores >= MIN_SCORE).sum()))
-    chosen = np.sort(ranked[: min(count, max_count)])
+    indices = np.sort(ranked[: min(count, max_count)])
     return replace(
-        regions, features=None if features is None else features[chosen], boxes=None if boxes is None else boxes[chosen]
+        regions,
+        features=None if features is None else features[indices],
+        boxes=None if boxes is None else boxes[indices],
     )

@@ -40,7 +40,7 @@ VERSION = 1  # raise it with any change to images or captions: results of differ
 
 @dataclass(frozen=True, slots=True)
 class ScenesConfig:
-    """What determines the embedded data set: images of each split, the last of each of its domains, and a seed."""
+    """The parameters of the embedded data set: numbers of images of each split and domain, and a seed."""
 
     train: int = 1500
     val: int = 150
@@ -93,18 +93,18 @@ class DrawnScene:
     boxes: list[tuple[int, int, int, int]]
 
 
-def draw_scene(config: ScenesConfig, split: str, domain: str | None, number: int) -> DrawnScene:
+def draw_scene(config: ScenesConfig, split: str, domain: str | None, index: int) -> DrawnScene:
     """Compose, describe and draw one scene, by a random generator of its own, whatever the size of the splits."""
-    chance, scene = _composed(config, split, domain, number)
+    chance, scene = _composed(config, split, domain, index)
     captions = describe(chance, scene, CAPTIONS)
-    png, boxes = _draw(chance, scene, _name(config, split, domain, number))
+    png, boxes = _draw(chance, scene, _name(config, split, domain, index))
     return DrawnScene(scene, captions, png, boxes)
 
 
 def compose_scenes(config: ScenesConfig) -> Iterator[Scene]:
     """The scenes of all images of a data set, in the order of their ids, without drawing them."""
-    for place in planned(config):
-        yield _composed(config, *place)[1]
+    for plan in planned(config):
+        yield _composed(config, *plan)[1]
 
 
 def config_of(content: object) -> ScenesConfig:
@@ -117,22 +117,22 @@ def config_of(content: object) -> ScenesConfig:
     return ScenesConfig(**stated)
 
 
-def _composed(config: ScenesConfig, split: str, domain: str | None, number: int) -> tuple[Chance, Scene]:
+def _composed(config: ScenesConfig, split: str, domain: str | None, index: int) -> tuple[Chance, Scene]:
     """One scene, neither described nor drawn, and its random generator as it then is."""
-    chance = Chance(_name(config, split, domain, number))
+    chance = Chance(_name(config, split, domain, index))
     return chance, compose(chance, domain or "in-domain")
 
 
-def _name(config: ScenesConfig, split: str, domain: str | None, number: int) -> str:
-    return f"{config.seed}/{split}/{domain}/{number}"
+def _name(config: ScenesConfig, split: str, domain: str | None, index: int) -> str:
+    return f"{config.seed}/{split}/{domain}/{index}"
 
 
 def _write(folder: Path, config: ScenesConfig, reporter: Reporter) -> None:
     (folder / "images").mkdir(parents=True)
     entries, scenes = [], list(planned(config))
     with reporter.task("Drawing scenes", len(scenes)) as task:
-        for image_id, (split, domain, number) in enumerate(scenes):
-            drawn = draw_scene(config, split, domain, number)
+        for image_id, (split, domain, index) in enumerate(scenes):
+            drawn = draw_scene(config, split, domain, index)
             entry: dict[str, Any] = {
                 "imgid": image_id,
                 "filename": f"{image_id:06d}.png",
@@ -153,11 +153,11 @@ def _write(folder: Path, config: ScenesConfig, reporter: Reporter) -> None:
 def planned(config: ScenesConfig) -> Iterator[tuple[str, str | None, int]]:
     """Split, domain and number within them, of each image, in the order of their ids."""
     for split in ("train", "val", "test"):
-        for number in range(getattr(config, split)):
-            yield split, None, number
+        for index in range(getattr(config, split)):
+            yield split, None, index
     for domain in DOMAINS:
-        for number in range(config.nocaps_per_domain):
-            yield "nocaps", domain, number
+        for index in range(config.nocaps_per_domain):
+            yield "nocaps", domain, index
 
 
 def _draw(chance: Chance, scene: Scene, noise_seed: str) -> tuple[bytes, list[tuple[int, int, int, int]]]:
@@ -167,11 +167,11 @@ def _draw(chance: Chance, scene: Scene, noise_seed: str) -> tuple[bytes, list[tu
     colours = [background, _shifted(background, contrast)]
     layers = draw_background(IMAGE_SIZE, scene.texture)
     boxes = {}
-    for place, item in reversed(list(enumerate(scene.items))):  # objects inside or on others are painted over them
-        boxes[place] = draw_object(layers, item.shape, item.x, item.y, item.size, layer=len(colours))
+    for index, item in reversed(list(enumerate(scene.items))):  # objects inside or on others are painted over them
+        boxes[index] = draw_object(layers, item.shape, item.x, item.y, item.size, layer=len(colours))
         body = _varied(chance, OBJECT_COLOURS[item.colour], _COLOUR_JITTER)
         colours += [body, (body[0] * 11 // 20, body[1] * 11 // 20, body[2] * 11 // 20)]
-    return encode_png(layers, colours, _NOISE, noise_seed), [boxes[place] for place in sorted(boxes)]
+    return encode_png(layers, colours, _NOISE, noise_seed), [boxes[index] for index in sorted(boxes)]
 
 
 def _varied(chance: Chance, colour: Colour, jitter: int) -> Colour:
@@ -199,11 +199,11 @@ def read_scenes(file: Path | None) -> dict[int, Scene] | None:
         return None
     try:
         scenes = dict(enumerate(compose_scenes(config_of(content))))
-        found = {entry["imgid"]: len(entry["boxes"]) for entry in content["images"]}
+        box_counts = {entry["imgid"]: len(entry["boxes"]) for entry in content["images"]}
     except (KeyError, TypeError, ValueError) as error:
         raise BenchError(
             f"the file of scenes was not written by this generator ({error})", "let `bench run` generate it anew"
         ) from error
-    if not found.items() <= {image_id: len(scene.items) for image_id, scene in scenes.items()}.items():
+    if not box_counts.items() <= {image_id: len(scene.items) for image_id, scene in scenes.items()}.items():
         raise BenchError("the file of scenes was changed after it was generated", "let `bench run` generate it anew")
     return scenes

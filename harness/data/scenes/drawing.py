@@ -115,7 +115,7 @@ DETAILS: dict[str, Callable[[Square], Mask]] = {
 
 
 def draw_background(size: int, texture: str) -> Mask:
-    """Layer numbers (size, size): 0 is the background's colour, 1 its pattern."""
+    """The background as layer numbers (size, size): 0 is its colour, 1 its pattern."""
     y, x = np.mgrid[:size, :size]
     patterns: dict[str, Mask] = {
         "plain": np.zeros_like(x, dtype=bool),
@@ -127,7 +127,7 @@ def draw_background(size: int, texture: str) -> Mask:
 
 
 def draw_object(layers: Mask, shape: str, x: int, y: int, size: int, layer: int) -> tuple[int, int, int, int]:
-    """Paint a shape from (x, y) on, its details in `layer` + 1; the tight box x1, y1, x2, y2 of it, ends excluded."""
+    """Paint a shape at (x, y), its details in `layer` + 1; return its tight box x1, y1, x2, y2, ends excluded."""
     steps = 2 * np.arange(size, dtype=np.int64) - (size - 1)
     square, region = Square(steps[None, :], steps[:, None], size), layers[y : y + size, x : x + size]
     painted = SHAPES[shape](square)
@@ -166,7 +166,7 @@ def _stored(content: bytes) -> bytes:
     """A zlib stream of uncompressed blocks (RFC 1951, 3.2.4)."""
     blocks = [content[start : start + 65535] for start in range(0, len(content), 65535)]
     body = b"".join(
-        struct.pack("<BHH", number == len(blocks) - 1, len(block), len(block) ^ 0xFFFF) + block
-        for number, block in enumerate(blocks)
+        struct.pack("<BHH", index == len(blocks) - 1, len(block), len(block) ^ 0xFFFF) + block
+        for index, block in enumerate(blocks)
     )
     return b"\x78\x01" + body + struct.pack(">I", zlib.adler32(content))

@@ -127,13 +127,13 @@ def _sentence(chance: Chance, scene: Scene) -> str:
 
 
 def _related(chance: Chance, scene: Scene) -> str:
-    named = {name: _thing(chance, scene, item) for name, item in zip("abc", scene.items, strict=False)}
+    phrases = {name: _thing(chance, scene, item) for name, item in zip("abc", scene.items, strict=False)}
     if scene.third and chance.happens(_LISTS_ALL):
-        return "{a}, {b} and {c}".format(**named)
-    pair = chance.weigh(_PAIRS[scene.relation]).format(**named)
+        return "{a}, {b} and {c}".format(**phrases)
+    pair = chance.weigh(_PAIRS[scene.relation]).format(**phrases)
     if scene.third is None or chance.happens(_FORGETS_THIRD):
         return pair
-    return chance.weigh(_TRIOS[scene.third]).format(pair=pair, c=named["c"])
+    return chance.weigh(_TRIOS[scene.third]).format(pair=pair, c=phrases["c"])
 
 
 def _several(chance: Chance, scene: Scene) -> str:

@@ -147,7 +147,7 @@ def _anywhere(chance: Chance, shape: str, colour: str, region: Region) -> Item:
 
 
 def _single(chance: Chance, pool: Sequence[str], place: str, region: Region) -> Item:
-    """One object in the named third of the image, in its middle along the other direction."""
+    """One object in the named third of the image, centred in the other direction."""
     item = _anywhere(chance, chance.pick(pool), chance.pick(tuple(OBJECT_COLOURS)), region)
     low, high = region[0], region[2] - item.size
     ranges = {"low": (low, low + _JITTER), "high": (high - _JITTER, high)}

@@ -1,4 +1,4 @@
-"""BERTScore by the bert-score package, with the model named and neither idf weights nor rescaling.
+"""BERTScore by the bert-score package, with a given model, without idf weights and without rescaling.
 
 Zhang et al., "BERTScore: Evaluating Text Generation with BERT", ICLR 2020: each token of the caption is matched with
 the most similar of a reference and the other way round, by the cosine of their contextual embeddings; F1 of both, the
@@ -18,14 +18,14 @@ from harness.metrics.more.measured import BERT_NAME, Measured, mean_measured, no
 from harness.utils.errors import BenchError
 from zoo.models.hub import load_network
 
-_NO_LIMIT: Final = 1_000_000  # tokens; a tokenizer that names more states no limit
+_NO_LIMIT: Final = 1_000_000  # tokens; tokenizers without a limit report a larger number
 
 
 class BertScorer:
     """A BERT-like encoder, up to the layer that bert-score recommends for its name, or else the last.
 
     Raises:
-        WeightsMissing: they are not on this machine.
+        WeightsMissing: the weights are not on this machine.
         BenchError: the package is not installed, or the model is of another kind.
         ZooError: the weights are damaged.
     """
@@ -46,25 +46,25 @@ class BertScorer:
         layers = getattr(body, "layer", None)
         if body is None or not isinstance(layers, nn.ModuleList):
             raise BenchError(
-                f"{weights.option} {weights.asked} is no encoder like BERT ({network.config.model_type})",
-                f"name one that is: {weights.option} FacebookAI/roberta-large",
+                f"{weights.option} {weights.display_name} is not an encoder like BERT ({network.config.model_type})",
+                f"name one: {weights.option} FacebookAI/roberta-large",
             )
-        name = weights.asked.partition("@")[0].rpartition("/")[2]
+        name = weights.display_name.partition("@")[0].rpartition("/")[2]
         layer = min(utils.model2layers.get(name, len(layers)), len(layers))
         body.layer = nn.ModuleList(layers[:layer])
         self._network = network.to(device, torch.float32).eval()
         self._tokenizer = open_part(
             AutoTokenizer,
             folder,
-            f"{weights.option} {weights.asked} has no usable tokenizer",
+            f"{weights.option} {weights.display_name} has no usable tokenizer",
             "name the folder of a complete model: tokenizer.json beside the weights",
         )
-        if self._tokenizer.model_max_length > _NO_LIMIT:  # the package would hand it to the tokenizer as it is
+        if self._tokenizer.model_max_length > _NO_LIMIT:  # the package would pass it on as the maximum length
             self._tokenizer.model_max_length = network.config.max_position_embeddings - 2  # RoBERTa's start at 2
         self.depends_on = f"bert:{weights.name()}, layer {layer}"
 
     def measure(self, captions: Mapping[int, str], references: Mapping[int, Sequence[str]]) -> Measured:
-        """The mean F1 of one caption of each image; an empty caption scores 0. NULL where an image has no reference."""
+        """The mean F1 of one caption per image; an empty caption scores 0. None if an image has no reference."""
         ids = list(captions)
         texts = {image_id: [text for text in references.get(image_id, ()) if text.strip()] for image_id in ids}
         if not all(texts.values()):
@@ -74,10 +74,10 @@ class BertScorer:
         if pairs:
             weights: dict[int, float] = defaultdict(lambda: 1.0)
             weights |= {self._tokenizer.sep_token_id: 0.0, self._tokenizer.cls_token_id: 0.0}
-            theirs, ours = [text for _, text in pairs], [captions[image_id] for image_id, _ in pairs]
-            found = self._library.bert_cos_score_idf(
-                self._network, theirs, ours, self._tokenizer, weights, device=str(self._device)
+            reference_texts, caption_texts = [text for _, text in pairs], [captions[image_id] for image_id, _ in pairs]
+            results = self._library.bert_cos_score_idf(
+                self._network, reference_texts, caption_texts, self._tokenizer, weights, device=str(self._device)
             )
-            for (image_id, _), f1 in zip(pairs, found[:, 2], strict=True):
+            for (image_id, _), f1 in zip(pairs, results[:, 2], strict=True):
                 scores[image_id] = max(scores[image_id], float(f1))
         return mean_measured(BERT_NAME, np.array(list(scores.values())), ids, self.depends_on)

@@ -1,9 +1,9 @@
 """CLIPScore and RefCLIPScore by a CLIP model of the transformers library, in float32.
 
 Hessel et al., "CLIPScore: A Reference-free Evaluation Metric for Image Captioning", EMNLP 2021, section 3:
-CLIP-S(c, v) = 2.5 max(cos(c, v), 0) of a caption's and an image's embedding, every text being put behind "A photo
-depicts "; RefCLIP-S is the harmonic mean of CLIP-S and max(max_r cos(c, r), 0) over the references r. The paper's model
-is ViT-B/32. Weights are read as safetensors, and no code of theirs is run.
+CLIP-S(c, v) = 2.5 max(cos(c, v), 0) of a caption's and an image's embedding, where every text follows "A photo depicts
+"; RefCLIP-S is the harmonic mean of CLIP-S and max(max_r cos(c, r), 0) over the references r. The paper's model is
+ViT-B/32. Weights are read as safetensors, and no code is executed.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -29,12 +29,12 @@ T = TypeVar("T")
 
 
 class ClipScorer:
-    """A CLIP model; embeddings of images and texts are kept, since the captions of many runs are of the same images.
+    """A CLIP model with a cache of embeddings, since many runs caption the same images.
 
     Raises:
-        WeightsMissing: they are not on this machine.
-        BenchError: they are of another model, or its tokenizer or image processor cannot be used.
-        ZooError: they are damaged.
+        WeightsMissing: the weights are not on this machine.
+        BenchError: the weights are of another model, or its tokenizer or image processor cannot be used.
+        ZooError: the weights are damaged.
     """
 
     def __init__(self, weights: HubWeights, device: torch.device) -> None:
@@ -45,7 +45,7 @@ class ClipScorer:
         family = config.get("model_type") if isinstance(config, dict) else None
         if family != "clip":
             raise BenchError(
-                f"{weights.option} {weights.asked} is no CLIP model of transformers ({family})",
+                f"{weights.option} {weights.display_name} is not a CLIP model of transformers ({family})",
                 f"name one: {weights.option} openai/clip-vit-large-patch14",
             )
         self.depends_on = f"clip:{weights.name()}"
@@ -56,7 +56,7 @@ class ClipScorer:
             open_part(
                 kind,
                 folder,
-                f"{weights.option} {weights.asked} has no usable tokenizer and image processor",
+                f"{weights.option} {weights.display_name} has no usable tokenizer and image processor",
                 "name the folder of a complete model: preprocessor_config.json and tokenizer.json beside the weights",
             )
             for kind in (AutoTokenizer, AutoImageProcessor)
@@ -68,33 +68,35 @@ class ClipScorer:
     def measure(
         self, captions: Mapping[int, str], references: Mapping[int, Sequence[str]], images: Mapping[int, Path]
     ) -> Measured:
-        """Both scores of one caption of each image, RefCLIPScore where all have references; BadImage of a bad file."""
+        """Both scores of one caption per image; RefCLIPScore only if all have references. BadImage for a bad file."""
         ids = list(captions)
         if not all(image_id in images for image_id in ids):
             return not_measured(CLIP_NAMES, NO_IMAGES, self.depends_on)
-        said = self._embed_texts([captions[image_id] for image_id in ids])
-        seen = self._embed_images([images[image_id] for image_id in ids])
-        scores = SCALE * np.clip((said * seen).sum(axis=1), 0, None)
-        found = mean_measured(CLIP_NAMES[0], scores, ids, self.depends_on)
+        caption_vectors = self._embed_texts([captions[image_id] for image_id in ids])
+        image_vectors = self._embed_images([images[image_id] for image_id in ids])
+        scores = SCALE * np.clip((caption_vectors * image_vectors).sum(axis=1), 0, None)
+        measured = mean_measured(CLIP_NAMES[0], scores, ids, self.depends_on)
         if not all(references.get(image_id) for image_id in ids):
-            return found | not_measured(CLIP_NAMES[1:], "an image has no reference", self.depends_on)
+            return measured | not_measured(CLIP_NAMES[1:], "an image has no reference", self.depends_on)
         closest = np.array([
             max(0.0, float((self._embed_texts(references[image_id]) @ caption).max()))
-            for image_id, caption in zip(ids, said, strict=True)
+            for image_id, caption in zip(ids, caption_vectors, strict=True)
         ])  # fmt: skip
         total = scores + closest
         means = np.divide(2 * scores * closest, total, out=np.zeros_like(total), where=total > 0)
-        return found | mean_measured(CLIP_NAMES[1], means, ids, self.depends_on)
+        return measured | mean_measured(CLIP_NAMES[1], means, ids, self.depends_on)
 
     def _embed_texts(self, texts: Sequence[str]) -> Array:
-        """Unit vectors (N, D) of texts behind the prompt, cut to the model's length."""
+        """Unit vectors (N, D) of texts after the prompt, truncated to the model's length."""
 
         def embed(part: Sequence[str]) -> torch.Tensor:
-            behind = [PROMPT + text for text in part]
-            cut = {"padding": True, "truncation": True, "max_length": self._longest, "return_tensors": "pt"}
-            tokens = self._tokenizer(behind, **cut).to(self._device)
-            chosen = {name: tokens[name] for name in ("input_ids", "attention_mask")}
-            projected: torch.Tensor = self._network.text_projection(self._network.text_model(**chosen).pooler_output)
+            prompted = [PROMPT + text for text in part]
+            options = {"padding": True, "truncation": True, "max_length": self._longest, "return_tensors": "pt"}
+            tokens = self._tokenizer(prompted, **options).to(self._device)
+            model_inputs = {name: tokens[name] for name in ("input_ids", "attention_mask")}
+            projected: torch.Tensor = self._network.text_projection(
+                self._network.text_model(**model_inputs).pooler_output
+            )
             return projected
 
         return _units(texts, self._texts, embed)
@@ -104,19 +106,19 @@ class ClipScorer:
 
         def embed(part: Sequence[Path]) -> torch.Tensor:
             pixels = self._processor(images=[load_image(file) for file in part], return_tensors="pt")["pixel_values"]
-            seen = self._network.vision_model(pixel_values=pixels.to(self._device))
-            projected: torch.Tensor = self._network.visual_projection(seen.pooler_output)
+            output = self._network.vision_model(pixel_values=pixels.to(self._device))
+            projected: torch.Tensor = self._network.visual_projection(output.pooler_output)
             return projected
 
         return _units(files, self._images, embed)
 
 
-def _units(wanted: Sequence[T], known: dict[T, Array], embed: Callable[[Sequence[T]], torch.Tensor]) -> Array:
-    """Unit vectors (N, D), of which those that are not `known` yet are computed."""
-    new = [each for each in dict.fromkeys(wanted) if each not in known]
+def _units(items: Sequence[T], cache: dict[T, Array], embed: Callable[[Sequence[T]], torch.Tensor]) -> Array:
+    """Unit vectors (N, D) of items; those not in the cache are computed and added to it."""
+    new = [item for item in dict.fromkeys(items) if item not in cache]
     for first in range(0, len(new), _BATCH):
         part = new[first : first + _BATCH]
         with torch.inference_mode():
             units = torch.nn.functional.normalize(embed(part).double(), dim=-1).cpu().numpy()
-        known |= zip(part, units, strict=True)
-    return np.stack([known[each] for each in wanted])
+        cache |= zip(part, units, strict=True)
+    return np.stack([cache[item] for item in items])

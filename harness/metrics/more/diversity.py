@@ -1,9 +1,9 @@
-"""What a set of captions is like, whatever the references: length, distinct n-grams, and the vocabulary used.
+"""Measures of captions that need no references: length, distinct n-grams, vocabulary, and self-CIDEr.
 
 Distinct-n is that of Li et al. (NAACL 2016, arXiv:1510.03055): different n-grams over all n-grams of the captions. It
-falls as captions become more, so that only systems on the same images can be compared.
+falls with the number of captions, so that only systems on the same images can be compared.
 
-Self-CIDEr says how much the several captions of one image differ. Wang and Chan, "Describing like Humans: on Diversity
+Self-CIDEr measures how much several captions of one image differ. Wang and Chan, "Describing like Humans: on Diversity
 in Image Captioning", CVPR 2019 (arXiv:1903.12020), section 3: with the eigenvalues e1 >= e2 >= ... of the matrix of
 CIDEr between all m captions of an image, the ratio r = sqrt(e1) / sum(sqrt(e)) is 1 where all are the same and 1/m
 where none share an n-gram; the diversity is -log_m(r). CIDEr is the plain one (Vedantam et al., CVPR 2015), the mean
@@ -35,10 +35,11 @@ _ROUNDING: Final = 1e-12
 def measure_diversity(
     captions: Mapping[int, str], tokenize: Callable[[Sequence[str]], list[str]] = tokenize_ptb
 ) -> Measured:
-    """Measures of one system's captions, one of each image, in tokens without punctuation.
+    """Measures of one caption per image, on tokens without punctuation.
 
-    These are `caption_words` and `caption_words_sd` (mean and standard deviation of a caption's words), `distinct-1`,
-    `distinct-2` (fractions) and `vocabulary_used` (different words); a fraction of no n-gram at all is NULL.
+    `caption_words` and `caption_words_sd` are mean and standard deviation of the words in a caption, `distinct-1` and
+    `distinct-2` fractions of distinct n-grams, None without any n-gram, and `vocabulary_used` the number of distinct
+    words.
     """
     words = [tokens.split() for tokens in tokenize(list(captions.values()))]
     if not words:
@@ -56,9 +57,9 @@ def measure_diversity(
     )
 
 
-def _distinct(grams: Sequence[object], what: str) -> Quantity:
+def _distinct(grams: Sequence[object], unit: str) -> Quantity:
     if not grams:
-        return Quantity(None, f"no caption has a {what}")
+        return Quantity(None, f"no caption has a {unit}")
     return Quantity(len(set(grams)) / len(grams))
 
 
@@ -70,38 +71,38 @@ def measure_self_cider(
     references: Mapping[int, Sequence[str]],
     tokenize: Callable[[Sequence[str]], list[str]],
 ) -> Measured:
-    """The mean diversity of the captions of each image; NULL where an image has fewer than two."""
+    """The mean over images of the diversity of their captions; None if an image has fewer than two captions."""
     if not sets or min(map(len, sets.values())) < 2:
         return not_measured([SELF_CIDER], ONE_CAPTION)
     if len(references) < 2:
         return not_measured([SELF_CIDER], "one image alone has no document frequencies")
     frequencies = _frequencies(tokenize_by_image(references, tokenize))
-    found = tokenize_by_image(sets, tokenize)
-    scores = [diversity(_similarity(texts, frequencies, len(references))) for texts in found.values()]
+    tokenised = tokenize_by_image(sets, tokenize)
+    scores = [diversity(_similarity(texts, frequencies, len(references))) for texts in tokenised.values()]
     counts = sorted({len(texts) for texts in sets.values()})
-    number = str(counts[0]) if len(counts) == 1 else f"{counts[0]}-{counts[-1]}"
-    return mean_measured(SELF_CIDER, np.array(scores), list(sets), f"captions:{number}, df:references")
+    n_captions = str(counts[0]) if len(counts) == 1 else f"{counts[0]}-{counts[-1]}"
+    return mean_measured(SELF_CIDER, np.array(scores), list(sets), f"captions:{n_captions}, df:references")
 
 
 def diversity(similarity: Array) -> float:
-    """Diversity of a matrix (m, m) of similarities, m at least 2: 0 to 1."""
+    """The diversity, from 0 to 1, of m >= 2 captions with a matrix (m, m) of similarities."""
     roots = np.sqrt(np.clip(np.linalg.eigvalsh(similarity), 0, None))
     total = float(roots.sum())
-    if total <= _ROUNDING:  # captions without a weighted n-gram say nothing, each as the others
+    if total <= _ROUNDING:  # no caption has an n-gram with a weight: all are equally empty
         return 0.0
     return float(max(0.0, -np.log(roots[-1] / total) / np.log(len(similarity))))
 
 
 def _similarity(captions: Sequence[str], frequencies: Mapping[_Gram, int], images: int) -> Array:
-    """Plain CIDEr between all captions, as fractions: (m, m)."""
+    """CIDEr between all pairs of captions, as fractions (m, m)."""
     total = np.zeros((len(captions), len(captions)))
     for order in range(1, MAX_ORDER + 1):
         counted = [Counter(_grams(caption, order)) for caption in captions]
-        places = {gram: place for place, gram in enumerate(dict.fromkeys(chain.from_iterable(counted)))}
-        vectors = np.zeros((len(captions), len(places)))
+        columns = {gram: column for column, gram in enumerate(dict.fromkeys(chain.from_iterable(counted)))}
+        vectors = np.zeros((len(captions), len(columns)))
         for row, counts in enumerate(counted):
             for gram, count in counts.items():
-                vectors[row, places[gram]] = count * np.log(images / max(frequencies.get(gram, 0), 1))
+                vectors[row, columns[gram]] = count * np.log(images / max(frequencies.get(gram, 0), 1))
         norms = np.linalg.norm(vectors, axis=1, keepdims=True)
         units = np.divide(vectors, norms, out=np.zeros_like(vectors), where=norms > 0)
         total += units @ units.T
@@ -109,13 +110,15 @@ def _similarity(captions: Sequence[str], frequencies: Mapping[_Gram, int], image
 
 
 def _frequencies(references: Mapping[int, Sequence[str]]) -> Counter[_Gram]:
-    """In the references of how many images each n-gram occurs."""
-    return Counter(
-        chain.from_iterable(
-            {gram for text in texts for order in range(1, MAX_ORDER + 1) for gram in _grams(text, order)}
-            for texts in references.values()
-        )
-    )
+    """For each n-gram, the number of images whose references contain it."""
+    frequencies = Counter[_Gram]()
+    for texts in references.values():
+        of_image: set[_Gram] = set()
+        for text in texts:
+            for order in range(1, MAX_ORDER + 1):
+                of_image.update(_grams(text, order))
+        frequencies.update(of_image)
+    return frequencies
 
 
 def _grams(caption: str, order: int) -> list[_Gram]:

@@ -1,4 +1,4 @@
-"""All further metrics of one system's captions; each that cannot be measured is NULL, with the reason and a hint."""
+"""Compute further metrics of captions; one that cannot be measured is None, with a reason."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _NOTHING_NAMED: Final = "no caption names an object of the list"
 
 @dataclass(frozen=True)
 class MoreSettings:
-    """What further metrics are computed with; picklable. Without a model for CLIPScore or BERTScore these are NULL."""
+    """Models and files of further metrics. Without a model, CLIPScore or BERTScore is None."""
 
     clip: HubWeights | None = None
     bert: HubWeights | None = None
@@ -45,27 +45,41 @@ class MoreSettings:
 
     @classmethod
     def parse(cls, clip: str | None, bert: str | None, instances: Sequence[Path]) -> MoreSettings:
-        """From the options `--clip`, `--bert` and `--instances`; BenchError where one names nothing."""
+        """From the options `--clip`, `--bert` and `--instances`; BenchError where one is invalid."""
         return cls(
             None if clip is None else HubWeights.parse("--clip", clip),
             None if bert is None else HubWeights.parse("--bert", bert),
             tuple(instances),
         )
 
-    def lacking(self, found: Mapping[str, Quantity], *also: str) -> dict[str, str]:
-        """By stored name, why a metric that was asked for, by a model or file or in `also`, is NULL."""
-        named = ((self.clip, CLIP_NAMES), (self.bert, (BERT_NAME,)), (self.instances, CHAIR.names), (True, also))
-        asked = {name for given, names in named if given for name in names}
+    def missing_reasons(self, values: Mapping[str, Quantity], *requested: str) -> dict[str, str]:
+        """The reasons, by stored name, of metrics that are None although requested.
+
+        Metrics are requested by these settings, or by name.
+        """
+        names = set(requested)
+        if self.clip:
+            names.update(CLIP_NAMES)
+        if self.bert:
+            names.add(BERT_NAME)
+        if self.instances:
+            names.update(CHAIR.names)
         return {
             name: quantity.reason or ""
-            for name, quantity in found.items()
-            if quantity.value is None and base_name(name) in asked
+            for name, quantity in values.items()
+            if quantity.value is None and base_name(name) in names
         }
 
 
 @dataclass(frozen=True)
 class ScoredCaptions:
-    """A system's captions, by image id, with references but themselves, `sets` for self-CIDEr, and the pictures."""
+    """A system's captions with the data that metrics need, all by image id.
+
+    Attributes:
+        references: without the captions themselves.
+        sets: several captions per image, for self-CIDEr.
+        images: image files.
+    """
 
     captions: Mapping[int, str]
     references: Mapping[int, Sequence[str]]
@@ -74,10 +88,12 @@ class ScoredCaptions:
 
 
 class MoreEvaluator:
-    """Computes the further metrics of one system after another; models are opened once, on first use.
+    """Computes further metrics of systems, one after another; models are opened once, on first use.
 
-    COCO's objects of `settings`, BenchError where their file cannot be used, go before `objects` of the data set.
-    `words` say how captions become words, and in which language they are.
+    Args:
+        objects: those of the data set, if known; COCO's objects in `settings` replace them (BenchError where their
+            file cannot be used).
+        words: tokenizer and language of the captions.
     """
 
     def __init__(
@@ -95,34 +111,34 @@ class MoreEvaluator:
     def measure(self, system: ScoredCaptions) -> Measured:
         """Every metric of `results.metrics`, in its order."""
         captions, references = system.captions, system.references
-        found = measure_diversity(captions, self._tokenize)
-        found |= measure_self_cider(system.sets, references, self._tokenize)
+        results = measure_diversity(captions, self._tokenize)
+        results |= measure_self_cider(system.sets, references, self._tokenize)
         if self._is_english:
-            found |= measure_hallucination(captions, references, self.objects)
+            results |= measure_hallucination(captions, references, self.objects)
         else:
-            found |= not_measured(CHAIR.names, _ENGLISH_OBJECTS)
+            results |= not_measured(CHAIR.names, _ENGLISH_OBJECTS)
         bert = self._bert
         by_bert = bert if isinstance(bert, Measured) else bert.measure(captions, references)
-        return found | self._by_clip(system) | by_bert
+        return results | self._by_clip(system) | by_bert
 
     def names(self) -> set[str]:
-        """The stored names of what a caption of each image has a value of, as far as models and files are named."""
-        found = set(WORD_NAMES)
+        """The stored names of all metrics that these settings can measure with one caption per image."""
+        stored_names = set(WORD_NAMES)
         if self.objects is not None and self._is_english:
-            found |= {stored_name(name, f"objects:{self.objects.label}") for name in CHAIR.names}
-        for scorer, named, names in (
+            stored_names |= {stored_name(name, f"objects:{self.objects.label}") for name in CHAIR.names}
+        for scorer, weights, names in (
             (self._clip, self.settings.clip, CLIP_NAMES),
             (self._bert, self.settings.bert, (BERT_NAME,)),
         ):
             if isinstance(scorer, Measured):
-                found |= scorer.values.keys() if named is not None else set()
+                stored_names |= scorer.values.keys() if weights is not None else set()
             else:
-                found |= {stored_name(name, scorer.depends_on) for name in names}
-        return found
+                stored_names |= {stored_name(name, scorer.depends_on) for name in names}
+        return stored_names
 
     @cached_property
     def _clip(self) -> ClipScorer | Measured:
-        """The model, or the NULLs that there are without it."""
+        """The model, or None for its metrics where there is no model."""
         if self.settings.clip is None:
             return not_measured(CLIP_NAMES, NO_CLIP)
         from harness.metrics.more.clip import ClipScorer
@@ -150,28 +166,29 @@ class MoreEvaluator:
 def _opened(
     scorer: Callable[[HubWeights, torch.device], T], weights: HubWeights, device: str | None, names: Sequence[str]
 ) -> T | Measured:
-    """The model, or why there is none and what to type."""
+    """The scorer, or None for its metrics, with the reason and a hint, where it cannot be opened."""
     import torch
 
-    place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    torch_device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     try:
-        return scorer(weights, place)
+        return scorer(weights, torch_device)
     except (BenchError, ZooError) as error:
-        said = f"{error} ({error.hint})" if error.hint else str(error)
-        return not_measured(names, said, f"{weights.option.removeprefix('--')}:{weights.asked}")
+        reason = f"{error} ({error.hint})" if error.hint else str(error)
+        return not_measured(names, reason, f"{weights.option.removeprefix('--')}:{weights.display_name}")
 
 
 def measure_hallucination(
     captions: Mapping[int, str], references: Mapping[int, Sequence[str]], objects: KnownObjects | None
 ) -> Measured:
-    """CHAIR-i and CHAIR-s; NULL where the objects of an image are unknown."""
+    """CHAIR-i and CHAIR-s; None where the objects of an image are unknown."""
     if objects is None:
         return not_measured(CHAIR.names, UNKNOWN)
     depends_on = f"objects:{objects.label}"
-    if reason := objects.lacking(captions):
+    reason = objects.missing_reason(captions)
+    if reason is not None:
         return not_measured(CHAIR.names, reason, depends_on)
     statistics = chair(captions, {image_id: references[image_id] for image_id in captions}, objects)
-    found = measured(statistics, list(captions), depends_on, means=["CHAIR-s"])
+    results = measured(statistics, list(captions), depends_on, means=["CHAIR-s"])
     if not statistics.values[:, 1].any():
-        found.values[stored_name("CHAIR-i", depends_on)] = Quantity(None, _NOTHING_NAMED)
-    return found
+        results.values[stored_name("CHAIR-i", depends_on)] = Quantity(None, _NOTHING_NAMED)
+    return results

@@ -55,7 +55,7 @@ def test_parts_work_on_a_gpu(part: str) -> None:
             "replayed",
             gpu_check,
             "_SEARCHES",
-            {"greedy": lambda *given, to_the_end, **words: greedy(*given, **words | {"max_len": 3 - to_the_end})},
+            {"greedy": lambda *given, early_stop, **words: greedy(*given, **words | {"max_len": 2 + early_stop})},
         ),
         ("resume", Trainer, "_restore_generators", lambda *_: None),
     ],

@@ -381,7 +381,7 @@ def test_what_attention_lacks_is_said_in_one_sentence(
     monkeypatch.setattr("harness.inference.hub_checkpoint.find_spec", lambda _: object())
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     assert "needs a CUDA device" in refused(llava, "flash_attention_2")
-    assert "is not for hf:blip" in refused(write_family("blip", tmp_path / "blip"), "sdpa")
+    assert "does not work with hf:blip" in refused(write_family("blip", tmp_path / "blip"), "sdpa")
     with pytest.raises(BenchError, match="not on cpu in bf16"):
         HubModel(str(llava), attention="flash_attention_2").open(torch.device("cpu"), "bf16")
     for wrong in ({"attention": "fast"}, {"dtype": "int8"}):

@@ -88,7 +88,7 @@ def test_fewer_references_change_a_models_score(evaluator: Evaluator) -> None:
     assert against_all is not None
     assert less is not None
     assert less < against_all
-    assert model.held_out["METEOR"].reason == "METEOR was not asked for"
+    assert model.held_out["METEOR"].reason == "METEOR was not requested"
     assert all(score.low is None for score in model.held_out.values())
 
 

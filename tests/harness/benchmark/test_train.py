@@ -172,7 +172,7 @@ def test_features_on_the_device_train_the_same_weights(
         train_model(model, 0, context, tmp_path / f"run-{free}", lambda _: None, quiet(said))
         trained.append(model.state_dict())
     assert all(torch.equal(value, trained[1][name]) for name, value in trained[0].items())
-    assert said.getvalue().count("features of 29 training images lie on the device") == 1, "once for both stages"
+    assert said.getvalue().count("features of 29 training images are on the device") == 1, "once for both stages"
 
 
 def test_devices_that_are_not_there_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,7 +56,7 @@ def test_scores_go_to_the_terminal_and_to_a_file(files, tmp_path):
     assert {domain: found["n"] for domain, found in scores["domains"].items()} == {"in-domain": 2, "out-domain": 1}
     assert scores["scores"]["METEOR"] is None
     assert scores["scores"]["SPICE"] is None
-    assert "not asked for" in scores["reasons"]["METEOR"]
+    assert "not requested" in scores["reasons"]["METEOR"]
     assert set(scores["per_image"]["CIDEr-D"]) == {"7", "3", "5"}
     assert scores["intervals"]["CIDEr-D"][0] <= scores["scores"]["CIDEr-D"] <= scores["intervals"]["CIDEr-D"][1]
     assert scores["signature"] in result.stdout.replace("\n", "")
@@ -155,7 +155,7 @@ def test_submission_of_a_stored_run(files, tmp_path):
     assert {entry["image_id"]: entry["caption"] for entry in content} == {7: "a man rides", 3: "a dog", 5: "two cats"}
     for run, split, said in (
         ("nobody", test, "no run is named nobody"),
-        ("mine", test, "mine is a model, and one run is exported"),
+        ("mine", test, "mine is a model, but one run is exported"),
         (key, replace(test, captions={3: "a dog", 5: " ", 7: "x"}), "1 image with an empty caption (5)"),
         (key, replace(other, captions={11: "a cat"}), "no caption of any image"),
     ):

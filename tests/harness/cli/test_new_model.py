@@ -27,9 +27,9 @@ OTHER_BEAMS = f"{BEAMS}.mean(1, True).expand_as({BEAMS}).flatten(0, 1)"
 @pytest.mark.parametrize(
     ("changes", "broken"),
     [
-        ({"stack(logits, 1)": "stack(logits, 1) + self.vocabulary(self.words(tokens.roll(-1, 1)))"}, "sees later ones"),
-        ({"stack(logits, 1)": "stack(logits, 1) * 1.01"}, "step gives other logits"),
-        (IN_IMAGES, "state of another one"),
+        ({"stack(logits, 1)": "stack(logits, 1) + self.vocabulary(self.words(tokens.roll(-1, 1)))"}, "later words"),
+        ({"stack(logits, 1)": "stack(logits, 1) * 1.01"}, "different logits for the same words"),
+        (IN_IMAGES, "another beam's state"),
         ({"        hidden = self.gru": f"        hidden = {OTHER_BEAMS}\n        hidden = self.gru"}, "other captions"),
         ({"self.cells(features), mask": "self.cells(features - features.mean(0)), mask"}, "alone"),
         ({"~mask[:, None]": "~mask[:, None] & False"}, "alone"),

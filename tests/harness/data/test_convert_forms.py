@@ -222,7 +222,7 @@ def test_an_entry_with_two_pictures_gives_its_first(tmp_path: Path) -> None:
         "b.png": (["small effusion"], "val"),
         "c.png": (["normal heart"], "test"),
     }
-    assert "1 entries have further pictures" in said
+    assert "1 entries have several pictures" in said
 
 
 def test_reports_by_split_are_references_and_are_converted_before_they_are_verified(

@@ -127,7 +127,7 @@ def test_faults_of_single_images_are_collected(entry: Make, folder: Make, tmp_pa
         **dict.fromkeys((6, 7), "is a link that leads out of"),
         **dict.fromkeys((8, 9, 23), "'good.png' is already the file of image 0"),
         **dict.fromkeys((10, 11, 12), "has no sentences"),
-        **dict.fromkeys((13, 14, 15), "names no image file"),
+        **dict.fromkeys((13, 14, 15), "has no file name"),
         **dict.fromkeys((16, 17), "unprintable"),
         **dict.fromkeys((18, 19), "boxes"),
         20: "domain",
@@ -201,7 +201,7 @@ def test_ids_and_splits_must_be_clear(
 def test_what_is_not_there_is_named(tmp_path: Path, entry: Make, folder: Make) -> None:
     with pytest.raises(BenchError, match=r"no data set at .*nowhere"):
         opened(tmp_path / "nowhere")
-    with pytest.raises(BenchError, match=r"holds no dataset\*\.json"):
+    with pytest.raises(BenchError, match=r"contains no dataset\*\.json"):
         opened(tmp_path)
     root = folder([entry(0, "a.png")])
     with pytest.raises(BenchError, match=r"image folder .* does not exist"):

@@ -209,7 +209,7 @@ def test_half_of_the_free_memory_is_for_features(monkeypatch: pytest.MonkeyPatch
     assert isinstance(resident(source, IMAGES, REGIONS, CPU, said.append), ResidentSource)
     monkeypatch.setattr(pixels, "device_memory", lambda _: 2 * held.nbytes - 2)
     assert resident(source, IMAGES, REGIONS, CPU, said.append) is source
-    assert ["lie on the device" in line for line in said] == [True, False]
+    assert ["are on the device" in line for line in said] == [True, False]
     assert "read batch by batch" in said[1]
 
 

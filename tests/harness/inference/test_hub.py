@@ -222,7 +222,7 @@ def test_an_image_processor_and_a_tokenizer_in_one_folder_are_a_processor(tmp_pa
     counts = captioner.counts(captioner.inputs(PICTURES[:1]), SHORT)
     assert counts.vision is not None
     assert min(counts.vision, counts.prefill, counts.step) > 0
-    with pytest.raises(BenchError, match="takes no prompt"):
+    with pytest.raises(BenchError, match="has no prompt"):
         choose_prompt("vision-encoder-decoder", "what is this?")
 
 

@@ -18,7 +18,7 @@ from harness.data.batches import Batch
 from harness.data.dataset import Sample
 from harness.data.vocabulary import Vocabulary
 from harness.inference import replay
-from harness.inference.replay import Replayed, Search, waits_for
+from harness.inference.replay import Replayed, Search, synchronisation_points
 from harness.training.stage import make_objective
 from tests.conftest import distinct_architectures
 from tests.zoo.test_laws import BOS, CHANNELS, EOS, IMAGES, look, tiny
@@ -56,10 +56,10 @@ def traced(search: Search, visual: Visual) -> Search:
 @pytest.fixture(autouse=True)
 def _as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Masks are not asked whether they are full, which a GPU would have to be waited for."""
-    monkeypatch.setattr("zoo.captioner._all_valid", lambda _: False)
-    monkeypatch.setattr(replay, "waits_for", lambda work: work() and [])
+    monkeypatch.setattr("zoo.captioner._known_all_valid", lambda _: False)
+    monkeypatch.setattr(replay, "synchronisation_points", lambda work: work() and [])
     monkeypatch.setattr(replay, "memory_suffices", lambda: True)
-    monkeypatch.setattr(replay, "numbers_of_the_processor", random.getstate)  # torch's are those of the GPU here
+    monkeypatch.setattr(replay, "cpu_generator_states", random.getstate)  # torch's are those of the GPU here
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: None)
     monkeypatch.setattr(torch.cuda, "set_stream", lambda _: None)
 
@@ -74,9 +74,9 @@ def follows(name: str, kind: str, words: int, monkeypatch: pytest.MonkeyPatch) -
     """A replayed search finds what the search does, in images and with weights that the graph has not seen."""
     model = tiny(name)
 
-    def found(visual: Visual, *, to_the_end: bool = True) -> tuple[Hypotheses]:
+    def found(visual: Visual, *, early_stop: bool = False) -> tuple[Hypotheses]:
         memory = model.eval().encode(visual)
-        return (SEARCHES[kind](model, memory, max_len=words, bos=BOS, eos=EOS, to_the_end=to_the_end),)
+        return (SEARCHES[kind](model, memory, max_len=words, bos=BOS, eos=EOS, early_stop=early_stop),)
 
     traces = list[object]()
     monkeypatch.setattr(replay, "captured", lambda *given: traces.append(given) or traced(*given))
@@ -84,7 +84,7 @@ def follows(name: str, kind: str, words: int, monkeypatch: pytest.MonkeyPatch) -
     for seed in range(3):
         visual = look(model)
         torch.manual_seed(seed)
-        (wanted,) = found(visual, to_the_end=kind == "samples")
+        (wanted,) = found(visual, early_stop=kind != "samples")
         torch.manual_seed(seed)
         same(replayed(visual)[0], wanted)
         for weight in model.parameters():
@@ -130,7 +130,7 @@ def fails(_: object, __: object) -> Search:
 @pytest.mark.parametrize(
     ("search", "name", "changed", "said"),
     [
-        (finds, "waits_for", lambda work: work() or ["own.py:7"], "own.py:7"),
+        (finds, "synchronisation_points", lambda work: work() or ["own.py:7"], "own.py:7"),
         (draws, "MOST", 8, "random numbers"),
         (finds, "captured", fails, "not permitted"),
     ],
@@ -163,11 +163,11 @@ def test_waits_of_other_threads_are_not_its_own(monkeypatch: pytest.MonkeyPatch)
         thread.start()
         thread.join()
 
-    assert waits_for(work) == []
-    [place] = waits_for(waits)
+    assert synchronisation_points(work) == []
+    [place] = synchronisation_points(waits)
     assert place.startswith(__file__)
     with pytest.raises(ZeroDivisionError):
-        waits_for(lambda: 1 / 0)
+        synchronisation_points(lambda: 1 / 0)
     assert modes == ["warn", "default"] * 3
 
 

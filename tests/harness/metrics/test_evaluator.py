@@ -212,7 +212,7 @@ def test_both_tokenizers_give_the_same_scores(coco):
         with Evaluator(settings=EvaluationSettings(tokenizer=name, meteor=False)) as evaluator:
             made.append(evaluator.evaluate(coco.references, coco.candidates))
     assert made[0].per_image == made[1].per_image
-    assert made[0].scores[OVERALL]["METEOR"].reason == "METEOR was not asked for"
+    assert made[0].scores[OVERALL]["METEOR"].reason == "METEOR was not requested"
 
 
 @pytest.mark.parametrize(

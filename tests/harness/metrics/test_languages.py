@@ -125,7 +125,7 @@ def test_signature_names_tokenizer_and_language() -> None:
             EvaluationSettings(**settings),  # type: ignore[arg-type]
             CHINESE,
             name="x",
-            of=len(CHINESE),
+            n_requested=len(CHINESE),
             domains={},
         )
         return dict(field.split(":", 1) for field in signature.split("|"))

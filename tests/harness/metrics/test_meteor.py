@@ -234,7 +234,7 @@ def test_each_caption_is_normalised_once(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(
         meteor_module,
         "run_java",
-        lambda *args, given, **options: asked.append(given) or run(*args, given=given, **options),
+        lambda *args, stdin, **options: asked.append(stdin) or run(*args, stdin=stdin, **options),
     )
     normalizer = MeteorNormalizer(METEOR_LANGUAGES["en"], timeout_s=60)
     java = bundled_java()

@@ -104,9 +104,9 @@ def test_weights_elsewhere_of_another_kind_or_pickled_are_refused(clip_folder, b
     assert "bench prefetch model hf:org/name@1234abc" in refused.value.hint
     with pytest.raises(BenchError, match="no such folder"):
         HubWeights.parse("--clip", "nowhere")
-    with pytest.raises(BenchError, match="no encoder like BERT"):
+    with pytest.raises(BenchError, match="not an encoder like BERT"):
         bert(clip_folder)
-    with pytest.raises(BenchError, match="no CLIP model"):
+    with pytest.raises(BenchError, match="not a CLIP model"):
         clip(bert_folder)
     pickled = shutil.copytree(bert_folder, tmp_path / "pickled")
     (pickled / "model.safetensors").rename(pickled / "pytorch_model.bin")

@@ -14,7 +14,7 @@ OTHER = {"tokenizer": "java", "domain_df": "subset", "meteor": False, "spice": T
 
 def sign(settings=DEFAULT_SETTINGS, references=REFERENCES, **options):
     return evaluation_signature(
-        settings, references, **{"name": "toy", "of": len(references), "domains": {}, **options}
+        settings, references, **{"name": "toy", "n_requested": len(references), "domains": {}, **options}
     )
 
 
@@ -44,17 +44,17 @@ def test_data_is_in_the_signature():
         sign(references={1: ["a cat", "two cats"], 2: ["a dog"]}),
         sign(references={1: ["a cat", "one cat"]}),
         sign(name="other"),
-        sign(of=3),
+        sign(n_requested=3),
         sign(domains={"in-domain": [1], "out-domain": [2]}),
         sign(domains={"in-domain": [1, 2]}),
     ]
     assert len(set(signatures)) == len(signatures)
     assert sign(references=dict(reversed(REFERENCES.items()))) == sign()
-    assert sign(of=2) == sign()
+    assert sign(n_requested=2) == sign()
 
 
 def test_short_form():
-    signature = sign(of=7, domains={"in-domain": [1]})
+    signature = sign(n_requested=7, domains={"in-domain": [1]})
     digest = signature.split("#")[1].partition("|")[0]
     assert signature == (
         f"nrefs:1-2|refs:toy#{digest}|n:2|of:7|domains:in-domain=1|tok:ptb-python|df:all|meteor:1.5|spice:none"

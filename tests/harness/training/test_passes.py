@@ -64,15 +64,15 @@ def captured(monkeypatch: pytest.MonkeyPatch) -> list[object]:
             super().__init__()
             made.append(self)
 
-    monkeypatch.setattr("zoo.captioner._all_valid", lambda _: False)
+    monkeypatch.setattr("zoo.captioner._known_all_valid", lambda _: False)
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Counted)
     monkeypatch.setattr(torch.cuda, "graph", captures)
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", object)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: None)
     monkeypatch.setattr(torch.cuda, "set_stream", lambda _: None)
     monkeypatch.setattr(replay, "memory_suffices", lambda: True)
-    monkeypatch.setattr(replay, "waits_for", lambda work: work() and [])
-    monkeypatch.setattr(replay, "numbers_of_the_processor", random.getstate)  # torch's are those of the GPU here
+    monkeypatch.setattr(replay, "synchronisation_points", lambda work: work() and [])
+    monkeypatch.setattr(replay, "cpu_generator_states", random.getstate)  # torch's are those of the GPU here
     return made
 
 
@@ -135,7 +135,7 @@ def fails(*_: object, **__: object) -> None:
 @pytest.mark.parametrize(
     ("place", "fault", "graphs", "named"),
     [
-        ("harness.inference.replay.waits_for", lambda work: work() or ["own.py:7"], 0, "own.py:7"),
+        ("harness.inference.replay.synchronisation_points", lambda work: work() or ["own.py:7"], 0, "own.py:7"),
         ("torch.autograd.grad", fails, 2, "not permitted"),
     ],
 )

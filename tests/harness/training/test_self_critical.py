@@ -342,7 +342,7 @@ def test_layers_are_joined_once_for_all_prefixes(name: str, monkeypatch: pytest.
     """The gradient is the same, bit for bit."""
     joins: list[int] = []
     join = attention._join
-    monkeypatch.setattr(attention, "_join", lambda layers: joins.append(len(layers)) or join(layers))
+    monkeypatch.setattr(attention, "_concatenate", lambda layers: joins.append(len(layers)) or join(layers))
 
     def gradient() -> list[Tensor]:
         torch.manual_seed(3)
@@ -352,7 +352,7 @@ def test_layers_are_joined_once_for_all_prefixes(name: str, monkeypatch: pytest.
         return [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
 
     once, count = gradient(), len(joins)
-    monkeypatch.setattr(self_critical, "joined_once", nullcontext)
+    monkeypatch.setattr(self_critical, "cache_fused_linears", nullcontext)
     for found, wanted in zip(once, gradient(), strict=True):
         assert torch.equal(found, wanted)
     assert count < len(joins)

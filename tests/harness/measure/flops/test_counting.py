@@ -9,7 +9,7 @@ from torch import nn
 
 from harness.measure import flops as module
 from harness.measure.captioning_costs import count_captioning, count_mean_caption
-from harness.measure.flops import FlopCounts, KeptCounts, PartCount, count_caption, count_flops
+from harness.measure.flops import CountCache, FlopCounts, PartCount, count_caption, count_flops
 from harness.utils.errors import BenchError
 from zoo.captioner import Captioner, Visual
 
@@ -95,16 +95,16 @@ def test_another_seed_takes_up_the_very_counts(
 ) -> None:
     fresh = count_captioning(tiny, visual(), beam_size=3, max_len=5)
     spoken = count_mean_caption(tiny, visual(), beam_size=3, length=4.5)
-    first = count_captioning(tiny, visual(), beam_size=3, max_len=5, kept=KeptCounts(tmp_path, MADE_BY))
-    count_mean_caption(tiny, visual(), beam_size=3, length=4.5, kept=KeptCounts(tmp_path, MADE_BY))
+    first = count_captioning(tiny, visual(), beam_size=3, max_len=5, cache=CountCache(tmp_path, MADE_BY))
+    count_mean_caption(tiny, visual(), beam_size=3, length=4.5, cache=CountCache(tmp_path, MADE_BY))
     for name in ("count_flops", "count_caption"):
         monkeypatch.setattr(module, name, lambda *_, **__: pytest.fail("counted again"))
     for parameter in tiny.parameters():
         nn.init.normal_(parameter)
-    again = count_captioning(tiny, visual(), beam_size=3, max_len=5, kept=KeptCounts(tmp_path, MADE_BY))
+    again = count_captioning(tiny, visual(), beam_size=3, max_len=5, cache=CountCache(tmp_path, MADE_BY))
     assert again == first == fresh
     assert str(again.operators) == str(fresh.operators), "operators in the same order"
-    assert count_mean_caption(tiny, visual(), beam_size=3, length=4.5, kept=KeptCounts(tmp_path, MADE_BY)) == spoken
+    assert count_mean_caption(tiny, visual(), beam_size=3, length=4.5, cache=CountCache(tmp_path, MADE_BY)) == spoken
 
 
 @pytest.fixture
@@ -121,7 +121,7 @@ def counted(monkeypatch: pytest.MonkeyPatch, tiny: Captioner, visual: Callable[.
 def test_what_a_count_depends_on_is_counted_anew(
     tiny: Captioner, visual: Callable[..., Visual], tmp_path: Path, counted: list[str], changed: str
 ) -> None:
-    KeptCounts(tmp_path, MADE_BY).flops(tiny, visual(), caption_length=4, beam_size=2)
+    CountCache(tmp_path, MADE_BY).flops(tiny, visual(), caption_length=4, beam_size=2)
     if changed == "dropout":
         tiny.set_dropout(0.0)
     elif changed == "frozen":
@@ -132,7 +132,7 @@ def test_what_a_count_depends_on_is_counted_anew(
     length, width = 5 if changed == "length" else 4, 3 if changed == "width" else 2
     made_by = {**MADE_BY, "arguments": {"d_model": 17}} if changed == "arguments" else MADE_BY
     for _ in range(2):
-        KeptCounts(tmp_path, made_by).flops(tiny, image, caption_length=length, beam_size=width)
+        CountCache(tmp_path, made_by).flops(tiny, image, caption_length=length, beam_size=width)
     assert counted == ["count_flops"] * 2
     assert len(list(tmp_path.iterdir())) == 2
 
@@ -141,7 +141,7 @@ def test_what_a_count_depends_on_is_counted_anew(
 def test_a_damaged_file_is_counted_and_written_anew(
     tiny: Captioner, visual: Callable[..., Visual], tmp_path: Path, counted: list[str], damage: str
 ) -> None:
-    kept = KeptCounts(tmp_path, MADE_BY)
+    kept = CountCache(tmp_path, MADE_BY)
 
     def count() -> tuple[FlopCounts, PartCount]:
         return kept.flops(tiny, visual(), caption_length=4, beam_size=2), kept.caption(tiny, visual(), 4, 2)
