@@ -91,7 +91,7 @@ def open(workspace: str | Path | URL) -> Results:
         BenchError: there are no results, or an older captionbench wrote them. Frames raise `results.StoreError` for a
             split or a metric that no run has.
 
-    Example:
+    Examples:
         >>> with captionbench.open("baselines/flickr8k.sqlite") as results:
         ...     board = results.leaderboard(split="test")
         >>> board[["model", "seeds", "CIDEr-D_percent"]].round(1).head(2)
@@ -128,7 +128,7 @@ def load(
         BenchError: there is no such run, it has no trained weights, its files are damaged, or its model is not
             registered.
 
-    Example:
+    Examples:
         >>> model = captionbench.load("transformer_base")
         >>> model.key
         'transformer_base-s0-266c9441c4'
@@ -181,7 +181,7 @@ class TrainedModel:
             BenchError: an image cannot be read, `beam_size` is out of range, or the model needs regions, scene graphs
                 or weights that `load` was not given.
 
-        Example:
+        Examples:
             >>> model = captionbench.load("transformer_base")
             >>> model.caption(["red.png", "blue.png"], beam_size=3)  # doctest: +SKIP
             ['a red ball on a table', 'a blue cube']
@@ -212,7 +212,7 @@ class TrainedModel:
         Raises:
             BenchError: as `caption`; or the model sees no image, as `blind`.
 
-        Example:
+        Examples:
             >>> model = captionbench.load("transformer_base")
             >>> model.encode(["red.png", "blue.png"]).shape
             torch.Size([2, 4, 16])
@@ -315,7 +315,7 @@ class Evaluation:
             BenchError: the two were scored against other references or with another tokenizer, or the file cannot be
                 read.
 
-        Example:
+        Examples:
             >>> references = {image: [f"a ball and {image} cubes", "a ball"] for image in range(12)}
             >>> old = captionbench.evaluate(references, dict.fromkeys(range(12), "a dog"), meteor=False)
             >>> new = captionbench.evaluate(references, dict.fromkeys(range(12), "a ball"), meteor=False)
@@ -378,7 +378,7 @@ def evaluate(
         BenchError: a file cannot be read, captions and references are of different images, an image has no reference
             or several captions, or nothing says which image a caption is of.
 
-    Example:
+    Examples:
         >>> references = {1: ["a red ball on a table", "the ball is red"], 2: ["two dogs", "a pair of dogs"]}
         >>> scores = captionbench.evaluate(references, {1: "a red ball", 2: "a dog"}, meteor=False)
         >>> {metric: round(score, 3) for metric, score in scores.scores.items()}
@@ -449,7 +449,7 @@ def compare(before: str | Path, after: str | Path, workspace: str | Path = "work
     Raises:
         BenchError: there are no results, no such model or run, or nothing can be paired.
 
-    Example:
+    Examples:
         >>> [pair] = captionbench.compare("transformer_base", "x_lan", "baselines/flickr8k.sqlite").pairs
         >>> [change] = [change for change in pair.scores if change.metric == "CIDEr-D"]
         >>> print(f"{change.before:.3f} to {change.after:.3f}, p = {change.estimate.p:.3f}, {change.over}")

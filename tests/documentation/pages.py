@@ -19,7 +19,7 @@ _FENCE = re.compile(r"^```(?P<language>[^\n]*)\n(?P<code>.*?)^```$", re.MULTILIN
 _ASSIGNMENT = re.compile(r"[A-Z_]+=")
 _NUMBER = re.compile(r"(?<![\w.,])-?\d+(?:,\d{3})*(?:\.\d+)?")
 _RANGE = re.compile(r"(?<=\d)-(?=\d)")
-_TIME = re.compile(r"\b\d+(?:\.\d+)?\s(?:ms|s|min|h|seconds?|minutes?|hours?|days?)\b")
+_TIME = re.compile(r"\b\d+(?:\.\d+)?\s?(?:ms|s|min|h|seconds?|minutes?|hours?|days?)\b")
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,18 @@ PAGE, _FOLDER = _ROOT / "docs" / "presets.md", _ROOT / "harness" / "config"
 _HEAD = """\
 # Presets and schedules
 
+```sh
+bench run --preset smoke --set decoding.beam_size=3 --models updown --save changed.yaml
+cat changed.yaml
+```
+
+```text
+experiment: changed.yaml; run it with: bench run changed.yaml
+models: [updown]
+preset: smoke
+set: {{decoding.beam_size: 3}}
+```
+
 A preset is a YAML file of `harness/config/presets/`: sizes, vocabulary, decoding, and the name of a schedule of
 `harness/config/schedules/`, which has the stages of training. `extends: NAME` inherits every setting that
 the file does not give itself; null removes a setting, and a stage overrides the stage of its name. A preset for

@@ -7,6 +7,8 @@ from tests.documentation.pages import PAGES, SHELL, Block, blocks_of, commands_o
 from tests.harness.conftest import TINY, set_options
 
 ONLY_PARSED = {
+    r"^echo |^cat |--references references\.json": "files of an example that test_first_examples.py runs",
+    r"transfomer_base": "an error on purpose, which test_first_examples.py runs",
     r"^pip install|^uv sync": "installs from the network",
     r"\bpytest( |$)(?!test_mine)": "the suite itself, or minutes of benchmarks",
     r"\bray |--executor (ray|slurm)|sbatch|srun|torchrun|^export MASTER": "a cluster",

@@ -97,7 +97,7 @@ def stripped(text: str) -> list[str]:
 
 @pytest.mark.usefixtures("workspace")
 def test_the_page_shows_what_its_code_gives() -> None:
-    blocks = list(BLOCK.finditer(PAGE.read_text(encoding="utf-8")))
+    blocks = [block for block in BLOCK.finditer(PAGE.read_text(encoding="utf-8")) if "baselines/" not in block["code"]]
     assert len(blocks) == 7
     names: dict[str, Any] = {}
     for block in blocks:
