@@ -70,7 +70,7 @@ def listed_files(addition: str) -> set[str]:
     """The files of the packages in the row of CONTRIBUTING.md's table."""
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     [row] = [line for line in text.splitlines() if line.startswith(f"| {addition} |")]
-    files = re.findall(r"`([\w/.]+\.py)`", row)
+    files = re.findall(r"`([\w/.<>]+\.py)`", row)
     return {file for file in files if file.split("/")[0] in PACKAGES}
 
 
@@ -82,13 +82,14 @@ def insert(file: Path, before: str, lines: str) -> None:
 
 
 def changed_files(copy: Path) -> set[str]:
-    """The files of a copy that the project has otherwise, or not at all."""
+    """The files of a copy that differ from the project's; those that it has not are <new>.py."""
     changed = set()
     for package in PACKAGES:
         for path in (copy / package).rglob("*.py"):
             name = path.relative_to(copy).as_posix()
-            original = ROOT / name
-            if not original.exists() or original.read_bytes() != path.read_bytes():
+            if not (ROOT / name).exists():
+                changed.add(f"{Path(name).parent.as_posix()}/<new>.py")
+            elif (ROOT / name).read_bytes() != path.read_bytes():
                 changed.add(name)
     return changed
 

@@ -324,7 +324,7 @@ def test_second_passes_come_in_few_widths(monkeypatch: pytest.MonkeyPatch) -> No
     """What is padded changes neither loss nor gradient."""
     widths: list[int] = []
     forward = Captioner.forward
-    monkeypatch.setattr(replay, "tried", lambda work: (work(), ""))
+    monkeypatch.setattr(replay, "run_checking_capture", lambda work: (work(), ""))
     monkeypatch.setattr(Captioner, "forward", lambda *given: widths.append(given[2].shape[1]) or forward(*given))
     found = []
     for few in ((), (6,)):
@@ -341,7 +341,7 @@ def test_second_passes_come_in_few_widths(monkeypatch: pytest.MonkeyPatch) -> No
 def test_layers_are_joined_once_for_all_prefixes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The gradient is the same, bit for bit."""
     joins: list[int] = []
-    join = attention._join
+    join = attention._concatenate
     monkeypatch.setattr(attention, "_concatenate", lambda layers: joins.append(len(layers)) or join(layers))
 
     def gradient() -> list[Tensor]:
