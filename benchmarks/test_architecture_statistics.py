@@ -182,11 +182,11 @@ def test_intervals_of_bleu_cover_what_they_promise(shortfall: int) -> None:
 
 @dataclass(frozen=True)
 class Placed:
-    """What many tables of models told: pairs apart, in truth apart or not, and by intervals of which width.
+    """Significant differences in many simulated tables, compared with the true ones.
 
     `covered` is the mean coverage of 95 % intervals of single pairs, `worst` that of the pair with the least; `wrong`
-    the share of tables with any pair told apart that is none, or the other way round; `told` the share of pairs that
-    are rightly told apart; `half` the median half width of intervals that hold for all pairs at once.
+    the share of tables with a significant difference that does not exist or has the other sign; `told` the share of
+    true differences that are significant; `half` the median half width of intervals that hold for all pairs at once.
     """
 
     covered: float
@@ -278,7 +278,7 @@ def test_tables_of_equal_models_seldom_tell_any_apart(kind: str) -> None:
 
 
 def told_of_equals(setting: Setting, deviations: Array, seeds: int, trials: int) -> tuple[float, float]:
-    """How often a table of equal models tells any two apart, by own variances and by borrowed ones.
+    """How often a table of equal models has a significant difference, by own and by pooled variances.
 
     Means are drawn as normal numbers, variances as chi-squared ones, in place of images one by one.
     """

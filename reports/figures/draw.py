@@ -83,7 +83,7 @@ def as_bytes(figure: Figure, format: FigureFormat) -> bytes:
 
 
 def _names(rows: Sequence[Row], renamed: Mapping[str, str]) -> dict[tuple[str, ...], str]:
-    """By a row's runs its display name, with what tells it apart where another has the same."""
+    """The display name of each row by its runs, with the fields that differ where another has the same name."""
     names = {row.keys: display_name(row.model, renamed) for row in rows}
     several = [name for name in names.values() if list(names.values()).count(name) > 1]
     for row in rows:

@@ -1,4 +1,4 @@
-"""How figures of papers look: sizes, fonts, and the colours and shapes that tell models apart."""
+"""How figures of papers look: sizes, fonts, and the colours and shapes of models."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def _distinct(
 ) -> list[str]:
     """The words of each group by the first spelling in which groups of other keys have other words.
 
-    Where none tells them apart, the last one's are numbered.
+    If no spelling distinguishes all groups, those of the last one are numbered.
     """
     words: list[str] = []
     for spelling in spellings:

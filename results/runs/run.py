@@ -36,9 +36,9 @@ _OF_SYSTEM: Final = (
     *("feat", "vocab", "prompt", "search", "clean", "attn", "prec", "beam", "maxlen", "lenpen"),
     *("pretraining", "ids"),
 )
-"""What tells rows of one system apart: its processor, prompt, precision and decoding."""
+"""The fields by which rows of one system differ: its processor, prompt, precision and decoding."""
 _VARIES: Final = ("arguments", "preset", "pretrained", "weights", "tuned")
-"""What tells rows of one model that is trained here apart."""
+"""The fields by which rows of one model that is trained here differ."""
 _NAMES: Final = frozenset({"preset.name", "preset.summary", "preset.schedule.name", "preset.schedule.summary"})
 """Settings that only describe the others."""
 NO_PART: Final = "none"

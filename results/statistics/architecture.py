@@ -276,7 +276,7 @@ class ModelPair:
         return low is not None and high is not None and -margin < low and high < margin
 
     def needed(self, seeds: int, images: int, margin: float) -> tuple[int | None, int | None]:
-        """How many seeds, or else how many images, would tell the two apart, or the same within the margin.
+        """How many seeds, or else how many images, would make the difference significant, or show it within the margin.
 
         Expected numbers, above those that have not; the difference and all variances as observed. None: no number does.
         """

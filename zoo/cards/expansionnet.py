@@ -191,7 +191,7 @@ _add(
 )
 _add(
     "blind",
-    "The decoder of transformer_base without an image: the floor to clear",
+    "The decoder of transformer_base without an image: a baseline",
     {
         **_V2,
         "paper": "None: a language model of the captions, after Vaswani et al., NeurIPS 2017",
