@@ -151,9 +151,11 @@ def _work(summary: TrainState, macs_per_image: Sequence[float], context: RunCont
     """Multiply-accumulates of the training, the device's utilisation, and an A100's time for the same work."""
     device, precision = context.compute.device, context.compute.precision
     names = ("train_gmac", "train_gmac_per_second", "train_utilisation", "train_a100_hours_estimate")
-    if len(macs_per_image) != len(summary.ends):
+    if len(macs_per_image) != len(summary.images_at_stage_ends):
         return dict.fromkeys(names, Quantity(None, "its multiply-accumulates could not be counted for every stage"))
-    images_of_stages = (end - start for start, end in pairwise([0, *summary.ends]))  # a stage may have stopped early
+    images_of_stages = (
+        end - start for start, end in pairwise([0, *summary.images_at_stage_ends])
+    )  # a stage may have stopped early
     macs = sum(images * per_image for images, per_image in zip(images_of_stages, macs_per_image, strict=True))
     rate = macs / summary.seconds
     costs = {"train_gmac": Quantity(macs / 1e9), "train_gmac_per_second": Quantity(rate / 1e9)}

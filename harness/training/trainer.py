@@ -42,17 +42,21 @@ from results.statistics.learning import CHANCE
 from zoo import Captioner, HasBackbone
 
 CHECKPOINT_INTERVAL_S = 60.0
-VALIDATION_INTERVAL_S = 10.0
-"""Age of the last checkpoint from which another is saved before a validation, which Ctrl-C or SIGTERM ends at once."""
-RANK_SEED = 1_000_003
-"""Times the rank, added to the seed: dropout differs between ranks, and rank 0 draws as a single process does."""
+"""Seconds between two checkpoints within an epoch."""
+EPOCH_END_INTERVAL_S = 10.0
+"""The same after the last batch of an epoch: Ctrl-C or SIGTERM may end the validation that follows at once."""
+RANK_SEED_STRIDE = 1_000_003
+"""Rank r is seeded with the seed + r times this: ranks draw different dropout, and rank 0 that of a single process."""
 CHECKPOINTS = "checkpoint"
-"""The folder of checkpoints in a run's folder; without it, training starts from the beginning."""
+"""The folder of checkpoints in a run's folder; a run that has none starts from the beginning."""
 
 
 @dataclass
 class TrainState:
     """How far training is, and the sums of the current epoch; part of every checkpoint.
+
+    A stage's score is its validation CIDEr-D as a fraction, or what its objective measures instead
+    (`stage.gives_ciders`). A step trains on one batch.
 
     Attributes:
         stage: index of the stage in the schedule.
@@ -60,22 +64,25 @@ class TrainState:
         batch: finished batches of the epoch.
         step: finished batches of the stage.
         total_steps: finished batches of all stages.
-        best: the best validation CIDEr-D of the stage, as a fraction, or the best of the stage's own score.
-        best_epoch: the epoch of `best`.
-        bad_epochs: validations since `best`; not counted while `best` is at the level of chance.
+        best: the best score of the stage.
+        best_epoch: the index of its epoch, from 0.
+        bad_validations: validations since `best`; not counted while `best` is at the level of chance.
         loss_sum: sum of the epoch's losses.
-        epoch_seconds: of training in this epoch, without validation and waiting for data.
-        seconds: of training in all epochs, without validation and waiting for data.
-        images: of all epochs; an image counts each time that it is trained on.
-        ends: `images` at the end of each finished stage.
-        data_wait_seconds: spent waiting for the next batch.
+        epoch_seconds: seconds of training in this epoch, without validation and waiting for data.
+        epoch_images: images trained on in this epoch.
+        seconds: seconds of training in all epochs, without validation and waiting for data.
+        images: images trained on in all epochs, each counted as often as it was trained on.
+        images_at_stage_ends: `images` at the end of each finished stage.
+        data_wait_seconds: seconds spent waiting for the next batch.
+        finished: whether all stages are trained.
         saves: checkpoints that were saved.
         reductions: how often the stage's learning rate was reduced on a plateau.
-        plateau_reference: the score that a validation must exceed, or the learning rate's plateau goes on.
-        plateau_epochs: validations since `plateau_reference` rose or the learning rate was reduced.
+        plateau_reference: the best score so far by the plateau's own threshold; one that does not exceed it counts in
+            `plateau_validations`.
+        plateau_validations: validations since `plateau_reference` rose or the learning rate was reduced.
         stage_start_score: the score of the weights that the stage began with.
         latest: the score of the last validation of the stage.
-        micro_batches: passes that each batch is split into since memory ran out; 1: none did.
+        micro_batches: passes that each batch is split into since memory ran out; 1 while memory suffices.
     """
 
     stage: int = 0
@@ -85,25 +92,28 @@ class TrainState:
     total_steps: int = 0
     best: float = -math.inf
     best_epoch: int = 0
-    bad_epochs: int = 0
+    bad_validations: int = 0
     loss_sum: float = 0.0
     epoch_seconds: float = 0.0
     epoch_images: int = 0
     seconds: float = 0.0
     images: int = 0
-    ends: list[int] = field(default_factory=list)
+    images_at_stage_ends: list[int] = field(default_factory=list)
     data_wait_seconds: float = 0.0
     finished: bool = False
     saves: int = 0
     reductions: int = 0
     plateau_reference: float = -math.inf
-    plateau_epochs: int = 0
+    plateau_validations: int = 0
     stage_start_score: float = -math.inf
     latest: float = -math.inf
     micro_batches: int = 1
 
     def next_stage(self, last: bool) -> TrainState:
-        """The state after this stage; with `last`, the state at the end of training."""
+        """The state after this stage; with `last`, the state at the end of training.
+
+        Totals stay, counters of the stage and the epoch start anew, and the best score becomes the next stage's start.
+        """
         return TrainState(
             stage=self.stage if last else self.stage + 1,
             total_steps=self.total_steps,
@@ -111,7 +121,7 @@ class TrainState:
             best_epoch=self.best_epoch,
             seconds=self.seconds,
             images=self.images,
-            ends=[*self.ends, self.images],
+            images_at_stage_ends=[*self.images_at_stage_ends, self.images],
             data_wait_seconds=self.data_wait_seconds,
             finished=last,
             saves=self.saves,
@@ -120,7 +130,7 @@ class TrainState:
         )
 
     def record_score(self, score: float, learning_rate: LearningRate) -> bool:
-        """Record a validation's CIDEr-D, or a stage's own score; gives whether it is the stage's best so far.
+        """Record the score of a validation; gives whether it is the stage's best so far.
 
         Where scores no longer rise, a `learning_rate` that anneals on plateaus is reduced, as torch's
         ReduceLROnPlateau does.
@@ -128,20 +138,20 @@ class TrainState:
         if learning_rate.annealing == "plateau":
             if learning_rate.plateau.rises(score, self.plateau_reference):
                 self.plateau_reference = score
-                self.plateau_epochs = 0
+                self.plateau_validations = 0
             else:
-                self.plateau_epochs += 1
-            if self.plateau_epochs > learning_rate.plateau.patience:
+                self.plateau_validations += 1
+            if self.plateau_validations > learning_rate.plateau.patience:
                 self.reductions += 1
-                self.plateau_epochs = 0
+                self.plateau_validations = 0
         self.latest = score
         if score > self.best:
             self.best = score
             self.best_epoch = self.epoch
-            self.bad_epochs = 0
+            self.bad_validations = 0
             return True
         # Slow learners stay at the level of chance for a while; they do not lose patience there.
-        self.bad_epochs = self.bad_epochs + 1 if self.best > CHANCE else 0
+        self.bad_validations = self.bad_validations + 1 if self.best > CHANCE else 0
         return False
 
     def advance(self, images: int, seconds: float) -> None:
@@ -191,7 +201,8 @@ class Trainer:
         folder: gets `checkpoint/step-*` during training and `best.safetensors`, which stays.
         on_epoch: called at the end of an epoch, before its checkpoint is saved; after a crash in between it is called
             again for the same epoch.
-        on_step: called when a step's loss is read; called again after a resume for steps behind the last checkpoint.
+        on_step: called when a step's loss is read; after a resume, called again for steps made after the last
+            checkpoint.
         on_stage: called at the end of a stage, before its checkpoint is saved; the model then has its best weights.
         collective: the ranks that train together. Each gets its share of every batch from its own `stage_data`; rank 0
             validates, saves and reports for all. All need the same `folder`.
@@ -225,7 +236,7 @@ class Trainer:
         self._on_stage = on_stage
         self._reporter = reporter
         self._collective = collective or Collective()
-        self._is_first = self._collective.rank == 0
+        self._is_rank_zero = self._collective.rank == 0
         set_products(device, precision)
         self._gradient = BatchGradient(
             model,
@@ -235,8 +246,8 @@ class Trainer:
             on_split=self._note_split,
             note=reporter.note,
         )
-        self._unread = UnreadLosses(device)
-        self._progress = ""
+        self._unread_losses = UnreadLosses(device)
+        self._progress_text = ""
         self._last_saved = time.monotonic()
         self.best_path = folder / WEIGHTS
         self.checkpoints = folder / CHECKPOINTS
@@ -271,7 +282,7 @@ class Trainer:
             with denormals_as_zero(), self._writer:
                 while not self.state.finished:
                     self._run_stage(self.schedule.stages[self.state.stage], checkpoint)
-                    checkpoint = None
+                    checkpoint = None  # belongs to the first stage alone
         except BenchError as error:
             raise BenchError(f"{error}; last good checkpoint: {self._last_checkpoint()}", error.hint) from error
         self._load_best()
@@ -295,33 +306,34 @@ class Trainer:
         optimiser = make_optimiser(self.model, stage.optimiser, objective_params, stage.constant_rates)
         state = self.state
         self._reporter.watch(stage=stage.name, epoch=state.epoch + 1, epochs=stage.epochs)
-        if state.epoch == 0 and state.batch == 0:  # a checkpoint from the end of the previous stage does not count
-            self._begin_stage(stage, data)
+        if state.epoch == 0 and state.batch == 0:  # a checkpoint of the previous stage's end has nothing to restore
+            self._seed_and_score_start(stage, data)
         elif checkpoint is not None:
             self._restore(checkpoint, optimiser)
-        while state.epoch < stage.epochs and (stage.patience is None or state.bad_epochs < stage.patience):
+        while state.epoch < stage.epochs and (stage.patience is None or state.bad_validations < stage.patience):
             self._run_epoch(stage, data, optimiser)
-        if state.epoch < stage.epochs and self._is_first:
+        if state.epoch < stage.epochs and self._is_rank_zero:
             self._reporter.log(
                 f"  {stage.name} stopped early at epoch {state.epoch} of {stage.epochs}, "
                 f"no better since epoch {state.best_epoch + 1}"
             )
         optimiser.zero_grad(set_to_none=True)
         self._load_best()
-        if self._is_first:
+        if self._is_rank_zero:
             self._on_stage(state)
         self.state = state.next_stage(last=state.stage + 1 == len(self.schedule.stages))
         self._save(optimiser)
 
-    def _begin_stage(self, stage: Stage, data: StageData) -> None:
-        """Seed a stage; validate its first weights where the previous stage's last score is not comparable."""
+    def _seed_and_score_start(self, stage: Stage, data: StageData) -> None:
+        """Seed a stage; validate the weights it begins with if the previous stage's score is not comparable."""
         state = self.state
-        torch.manual_seed(self._seed + state.stage + RANK_SEED * self._collective.rank)
+        torch.manual_seed(self._seed + state.stage + RANK_SEED_STRIDE * self._collective.rank)
         if state.stage == 0:
             return
         previous = self.schedule.stages[state.stage - 1]
-        first_ciders = stage.gives_ciders and not previous.gives_ciders and stage.objective != "cross_entropy"
-        if first_ciders or previous.validation_beam_size != stage.validation_beam_size:
+        # Cross-entropy stages are never compared with their start (`describe_drop`).
+        needs_first_cider = stage.gives_ciders and not previous.gives_ciders and stage.objective != "cross_entropy"
+        if needs_first_cider or previous.validation_beam_size != stage.validation_beam_size:
             state.stage_start_score = self._validate(data)
 
     def _restore(self, checkpoint: dict[str, Any], optimiser: torch.optim.Optimizer) -> None:
@@ -334,7 +346,7 @@ class Trainer:
         self._restore_generators(checkpoint["generators"])
 
     def _run_epoch(self, stage: Stage, data: StageData, optimiser: torch.optim.Optimizer) -> None:
-        """Train the batches of an epoch that are left, validate, keep the best weights, and save a checkpoint."""
+        """Train the remaining batches of an epoch, validate, keep the best weights, and save a checkpoint."""
         state = self.state
         loader = data.train_batches
         self.model.train()
@@ -345,54 +357,58 @@ class Trainer:
                 state.data_wait_seconds += time.monotonic() - wait_start
                 self._run_step(stage, data, optimiser, batch, task)
                 is_last = state.batch == len(loader)
-                self._save_if_due(optimiser, signals, VALIDATION_INTERVAL_S if is_last else CHECKPOINT_INTERVAL_S)
+                self._save_if_due(optimiser, signals, EPOCH_END_INTERVAL_S if is_last else CHECKPOINT_INTERVAL_S)
                 wait_start = time.monotonic()
         is_due = (state.epoch + 1) % stage.validate_every == 0 or state.epoch + 1 == stage.epochs
         score = self._validate(data) if is_due else None
         is_best = score is not None and state.record_score(score, stage.learning_rate)
-        if is_best and self._is_first:
-            # Best weights must not be newer than the last checkpoint on disk, from which a killed run resumes.
+        if is_best and self._is_rank_zero:
+            # Finish the last checkpoint first: a killed run must not resume from an older one beside these weights.
             self._writer.wait()
             save_weights(self.model, self.best_path)
         cider = score if stage.gives_ciders else None
-        if self._is_first:
+        if self._is_rank_zero:
             self._on_epoch(state.epoch_record(stage, optimiser.param_groups[0]["lr"], cider))
-            if cider is not None and (warning := warn_if_worse(state, stage, cider)):
-                stays_below = state.epoch + 1 == stage.epochs and state.best < state.stage_start_score
-                report = self._reporter.note if stays_below else self._reporter.log
-                report(warning, style="yellow")
+            drop = None if cider is None else describe_drop(state, stage, cider)
+            if drop is not None:
+                ends_below_start = state.epoch + 1 == stage.epochs and state.best < state.stage_start_score
+                report = self._reporter.note if ends_below_start else self._reporter.log
+                report(drop, style="yellow")
         state.next_epoch()
         self._save(optimiser)
 
     def _validate(self, data: StageData) -> float:
-        """The validation CIDEr-D, or the stage's own score; rank 0 measures it and sends it to the others."""
-        return self._collective.broadcast(data.validate() if self._is_first else 0.0)
+        """The stage's score; rank 0 measures it and sends it to the others."""
+        return self._collective.broadcast(data.validate() if self._is_rank_zero else 0.0)
 
     def _run_step(
         self, stage: Stage, data: StageData, optimiser: torch.optim.Optimizer, batch: Batch, task: Task
     ) -> None:
-        """One optimiser step on a batch; with summed gradients, a part of one."""
+        """Train on one batch: an optimiser step, or one of the batches whose gradients are summed for a step."""
         state = self.state
         started = time.monotonic()
-        batches = len(data.train_batches)
+        batches_per_epoch = len(data.train_batches)
 
         # Set the learning rate of this step.
-        rate = stage.learning_rate.at(state.step, batches, stage.epochs * batches, state.reductions)
+        planned_steps = stage.epochs * batches_per_epoch
+        rate = stage.learning_rate.at(state.step, batches_per_epoch, planned_steps, state.reductions)
         set_rate(optimiser, rate)
 
         # Forward and backward passes over micro-batches, and the sum of all ranks' gradients.
-        is_summed = stage.accumulation.gradients == "summed"
-        micro_batches = 1 if is_summed else stage.accumulation.parts
-        will_step = not is_summed or state.step % stage.accumulation.parts == 0
+        micro_batches = stage.accumulation.parts
+        will_step = True
+        if stage.accumulation.gradients == "summed":  # over batches: as in ExpansionNet's code, the first steps alone
+            micro_batches = 1
+            will_step = state.step % stage.accumulation.parts == 0
         losses, images = self._gradient(
             data.objective, self._trained_params, batch, state.epoch, micro_batches, waits=not will_step
         )
 
-        # Measure the gradient's norm, clip it, and stop training where loss or norm is not finite.
+        # Measure the gradient's norm, clip it (not with an infinite limit), and stop where loss or norm is not finite.
         max_norm = stage.clip_norm if stage.clip_norm and will_step else math.inf
         norm = torch.nn.utils.clip_grad_norm_(self._model_params, max_norm)
-        self._unread.add(state.total_steps + 1, losses, norm, rate)
-        read_now = self._unread.due or state.batch + 1 == batches
+        self._unread_losses.add(state.total_steps + 1, losses, norm, rate)
+        read_now = self._unread_losses.due or state.batch + 1 == batches_per_epoch
         if read_now:
             self._read_losses()
 
@@ -412,9 +428,9 @@ class Trainer:
         # Count and report.
         state.advance(images, time.monotonic() - started)
         if read_now:
-            self._progress = describe_progress(state, stage, batches)
+            self._progress_text = describe_progress(state, stage, batches_per_epoch)
             self._reporter.watch(**describe_position(state, stage))
-        task.reach(state.batch, self._progress)
+        task.reach(state.batch, self._progress_text)
 
     def _read_losses(self) -> None:
         """Read the losses of all steps since the last call from the device; called before each checkpoint.
@@ -423,14 +439,14 @@ class Trainer:
             TrainingDivergedError: the loss or the gradient of a step is not finite.
         """
         state = self.state
-        for step in self._unread.read(self._collective):
-            if not step.finite:
+        for step_loss in self._unread_losses.read(self._collective):
+            if not step_loss.finite:
                 self._writer.wait()
                 position = f"(stage {self.schedule.stages[state.stage].name}, epoch {state.epoch + 1})"
-                raise TrainingDivergedError(f"{step} {position}; last good checkpoint: {self._last_checkpoint()}")
-            state.loss_sum += step.loss
-            if self._is_first:
-                self._on_step(step)
+                raise TrainingDivergedError(f"{step_loss} {position}; last good checkpoint: {self._last_checkpoint()}")
+            state.loss_sum += step_loss.loss
+            if self._is_rank_zero:
+                self._on_step(step_loss)
 
     def _note_split(self, micro_batches: int) -> None:
         """Record and report that batches are split from now on, since memory ran out."""
@@ -446,7 +462,7 @@ class Trainer:
         A signal (Ctrl-C, SIGTERM) takes effect after that.
         """
         is_stopping = signals.pending
-        is_due = is_stopping or (self._is_first and time.monotonic() - self._last_saved >= interval)
+        is_due = is_stopping or (self._is_rank_zero and time.monotonic() - self._last_saved >= interval)
         if self._collective.all_reduce_sum([float(is_due)])[0]:
             self._save(optimiser)
         if is_stopping:
@@ -459,11 +475,13 @@ class Trainer:
         self._read_losses()
         self.state.add_time(time.monotonic() - started)
         self.state.saves += 1
-        # Memory may have run out on one rank only.
+        # Memory may have run out on one rank only: resumed ranks all split their batches alike.
         self.state.micro_batches = max(self._collective.all_gather(self.state.micro_batches))
         generators = self._collective.all_gather(generator_states(self.device))
-        if self._is_first:
-            gradients = {name: value.grad for name, value in self._named_parameters() if value.grad is not None}
+        if self._is_rank_zero:
+            gradients = {
+                name: parameter.grad for name, parameter in self._named_parameters() if parameter.grad is not None
+            }
             checkpoint = {
                 "position": asdict(self.state),
                 "optimiser": optimiser.state_dict(),
@@ -480,11 +498,11 @@ class Trainer:
         if rank < len(generators):
             restore_generators(generators[rank], self.device)
         else:
-            torch.manual_seed(self._seed + self.state.total_steps + RANK_SEED * rank)
+            torch.manual_seed(self._seed + self.state.total_steps + RANK_SEED_STRIDE * rank)
 
     def _load_best(self) -> None:
         """Load the best weights of the stage on all ranks."""
-        if self._is_first:
+        if self._is_rank_zero:
             load_weights(self.model, self.best_path)
         self._collective.broadcast_weights(self.model)
 
@@ -497,13 +515,13 @@ class Trainer:
         return str(last_checkpoint(self.checkpoints) or "none yet")
 
 
-def describe_progress(state: TrainState, stage: Stage, batches: int) -> str:
+def describe_progress(state: TrainState, stage: Stage, batches_per_epoch: int) -> str:
     """A line with the epoch's mean loss, the last CIDEr-D, the speed, and the stage's remaining time."""
     cider = ""
     if stage.gives_ciders and state.latest != -math.inf:
         cider = f", CIDEr-D {100 * state.latest:.1f}"
     seconds = max(state.epoch_seconds, 1e-9)
-    batches_left = (stage.epochs - state.epoch) * batches - state.batch
+    batches_left = (stage.epochs - state.epoch) * batches_per_epoch - state.batch
     time_left = describe_seconds(seconds / state.batch * batches_left)
     speed = f"{state.epoch_images / seconds:.0f} images/s"
     return f"loss {state.loss_sum / state.batch:.3f}{cider}, {speed}, stage: {time_left} left"
@@ -520,8 +538,8 @@ def describe_position(state: TrainState, stage: Stage) -> dict[str, Any]:
     }
 
 
-def warn_if_worse(state: TrainState, stage: Stage, cider: float) -> str | None:
-    """A warning if a self-critical stage scores below the weights that it began with, else None."""
+def describe_drop(state: TrainState, stage: Stage, cider: float) -> str | None:
+    """How far a self-critical stage's score is below that of the weights it began with; None where it is not."""
     start = state.stage_start_score
     if stage.objective == "cross_entropy" or cider >= start:
         return None

@@ -68,7 +68,9 @@ def test_a_models_own_backbone_is_counted_apart() -> None:
 
 
 STAGE = {"name": "xe", "epochs": 3, "batch_size": 4, "captions_per_image": 2, "learning_rate": {"peak": 0.1}}
-SUMMARY = TrainState(seconds=30.0, images=24, total_steps=6, best=1.0, data_wait_seconds=10.0, ends=[18, 24])
+SUMMARY = TrainState(
+    seconds=30.0, images=24, total_steps=6, best=1.0, data_wait_seconds=10.0, images_at_stage_ends=[18, 24]
+)
 
 
 def context_of(*stages: dict[str, Any], device: str = "cpu", precision: str = "fp32", devices: int = 1) -> Any:

@@ -147,7 +147,7 @@ def test_what_was_lost_is_trained_again(data: Path, undisturbed: Path, tmp_path:
 def test_a_stage_of_a_run_that_never_finished_is_taken(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begin = trainer.Trainer._begin_stage
+    begin = trainer.Trainer._seed_and_score_start
 
     def fail_in_second(self: Any, stage: Any, of_stage: Any) -> None:
         if stage.objective == "self_critical":
@@ -155,7 +155,7 @@ def test_a_stage_of_a_run_that_never_finished_is_taken(
         begin(self, stage, of_stage)
 
     with monkeypatch.context() as patch:
-        patch.setattr(trainer.Trainer, "_begin_stage", fail_in_second)
+        patch.setattr(trainer.Trainer, "_seed_and_score_start", fail_in_second)
         assert bench(*run_words(data, tmp_path, MODEL, SETTINGS), *SEEN).exit_code == 1
     [weights] = (tmp_path / "stages").glob("*/best.safetensors")
     kept = weights.read_bytes()
