@@ -30,9 +30,9 @@ from results.runs.standings import ALONE, NOT_ABOVE, STILL_LEARNING, BaselineTes
 from results.statistics.architecture import AS_GIVEN, NEEDS_SEEDS, OVER_IMAGES
 
 RANK, INTERVAL, PUBLISHED = "rank", "interval", "published"
-NOISY = "latency_noisy"
-_MARKED_AS_NOISY = ("latency_median", "latency_throughput")
-_NOISE = "noisy: timings of the same work spread or drift, or other processes kept the machine busy"
+NOISY_KEY = "latency_noisy"
+_MAY_BE_NOISY = ("latency_median", "latency_throughput")
+_NOISY_REASON = "noisy: timings of the same work spread or drift, or other processes kept the machine busy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +42,10 @@ class Cell:
     Attributes:
         text: what is shown; a dash where there is no value.
         value: sorts the column.
-        spread: the text of `deviation`.
+        deviation_text: `deviation` as it is shown.
         deviation: standard deviation over seeds.
-        interval: the text of the value's interval.
+        interval_text: the value's interval as it is shown.
+        bounds: the ends of the interval.
         reason: explanation that is shown on hover.
         note: explanation that is printed below the table.
         ranks: the best and the worst rank.
@@ -54,9 +55,9 @@ class Cell:
 
     text: str
     value: float | None = None
-    spread: str = ""
+    deviation_text: str = ""
     deviation: float | None = None
-    interval: str = ""
+    interval_text: str = ""
     reason: str | None = None
     note: str = ""
     bounds: tuple[float, float] | None = None
@@ -75,16 +76,19 @@ class Column:
     """A column of a table.
 
     Attributes:
+        name: the heading.
         read: the cell of a row in a group.
         meaning: explains the heading.
         short: the name where room is scarce.
         descending: whether the page sorts the highest value first.
         barred: whether the page shows bars.
+        sortable: whether the page sorts by it.
         key: the name of its score or cost in the store, or RANK, INTERVAL, PUBLISHED.
-        more: hidden on the page until "all metrics" is chosen.
+        is_hidden_at_first: hidden on the page until "all metrics" is chosen.
         priority: columns with a low number are kept first in a narrow terminal; None: hidden there.
-        compared: whether high, or low, values are better.
-        csv: the name in CSV; there a score also has columns for its deviation and interval (`is_score`).
+        has_direction: whether one direction is better.
+        csv: the name in CSV.
+        is_score: whether CSV also has columns for its deviation and interval.
     """
 
     name: str
@@ -95,15 +99,15 @@ class Column:
     barred: bool = False
     sortable: bool = True
     key: str = ""
-    more: bool = True
+    is_hidden_at_first: bool = True
     priority: int | None = None
-    compared: bool = False
+    has_direction: bool = False
     csv: str = ""
     is_score: bool = False
 
 
 def leaderboard_columns(metric: str, rows: Sequence[Row], published: Column | None = None) -> list[Column]:
-    """The columns of leaderboards: rank, the metric that ranks, printed scores, the other scores, and costs."""
+    """The columns of leaderboards: rank, the metric that ranks, published scores, the other scores, and costs."""
     stored = metric_order({name for row in rows for name in row.scores} - {metric})
     others = sorted(stored, key=lambda name: metric_info(name).secondary)
     measured = {name for row in rows for name in row.costs}
@@ -115,17 +119,17 @@ def leaderboard_columns(metric: str, rows: Sequence[Row], published: Column | No
     return columns
 
 
-def default_columns(metric: str) -> list[str]:
+def default_column_names(metric: str) -> list[str]:
     """The names of the columns that exports to Markdown have without `--metrics`, in their order."""
     metrics = [name for name in metric_order(metric_names()) if not metric_info(name).secondary]
     costs = [cost.label for cost in exported_costs()]
     return list(dict.fromkeys((metric, interval_column().name, rank_column().name, *metrics, *costs)))
 
 
-def paper_columns(metric: str) -> list[str]:
+def paper_column_names(metric: str) -> list[str]:
     """The names of the columns of a paper's table: no interval, since numbers have a deviation, and the rank last."""
     rank = rank_column().name
-    names = [name for name in default_columns(metric) if name not in {rank, interval_column().name}]
+    names = [name for name in default_column_names(metric) if name not in {rank, interval_column().name}]
     return [*names, rank]
 
 
@@ -137,7 +141,7 @@ def rank_column() -> Column:
         "Rank",
         descending=False,
         key=RANK,
-        more=False,
+        is_hidden_at_first=False,
         priority=0,
     )
 
@@ -163,9 +167,9 @@ def score_column(name: str) -> Column:
         info.short_heading,
         descending=info.better != "lower",
         key=name,
-        more=info.secondary,
+        is_hidden_at_first=info.secondary,
         priority=info.priority,
-        compared=info.better != "neither",
+        has_direction=info.better != "neither",
         csv=csv_name(name),
         is_score=True,
     )
@@ -176,8 +180,8 @@ def csv_name(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
 
 
-def held_out_column(name: str) -> Column:
-    """The column of a score against all references but one, each left out in turn."""
+def leave_one_out_column(name: str) -> Column:
+    """The column of a score against all references but one: the mean over leaving out each in turn."""
     return replace(
         score_column(name),
         read=lambda row, _: score_cell(row.held_out.get(name)),
@@ -190,15 +194,20 @@ def domain_column(metric: str, domain: str, images: int | None) -> Column:
     """The column of a domain's score, or of "overall", with the number of images in its heading if known."""
 
     def read(row: Row, _: Group) -> Cell:
-        return score_cell((row.scores if domain == "overall" else row.domains.get(domain, {})).get(metric))
+        scores = row.scores if domain == "overall" else row.domains.get(domain, {})
+        return score_cell(scores.get(metric))
 
     part = "the whole split" if domain == "overall" else f"the {domain} images"
     name = f"{domain}, {images:,}" if images else domain
     return Column(name, read, f"{metric} of {part}, times 100", name)
 
 
-def more_column(name: str, *, alone: bool) -> Column:
-    """The column of a metric of `--more-metrics`; `alone`: no other column has the same metric with another model."""
+def more_column(name: str, *, is_only_model: bool) -> Column:
+    """The column of a metric of `--more-metrics`.
+
+    Args:
+        is_only_model: the table has this metric with one model only, so that its heading does not name the model.
+    """
     info = more_metric_info(name)
     scale = ", times 100" if info.number == "percent" else ""
     meaning = f"{info.heading}: {info.meaning}{scale}; {_direction(info)}"
@@ -206,9 +215,10 @@ def more_column(name: str, *, alone: bool) -> Column:
         meaning += f" ({model})"
 
     def read(row: Row, _: Group) -> Cell:
-        return score_cell(row.more.get(name, row.more.get(info.name)), numbers.SCORE_FORMATS[info.number])
+        score = row.more.get(name, row.more.get(info.name))  # a reason without a score is stored without the model
+        return score_cell(score, numbers.SCORE_FORMATS[info.number])
 
-    heading = info.heading if alone else name
+    heading = info.heading if is_only_model else name
     return Column(heading, read, meaning, heading, descending=info.better != "lower")
 
 
@@ -220,7 +230,9 @@ def _direction(info: MetricInfo) -> str:
 
 
 def cost_column(name: str, rows: Sequence[Row]) -> Column:
-    unit = next((row.costs[name].unit for row in rows if name in row.costs and row.costs[name].unit), "")
+    """The column of a cost, with the unit of the first row that has one."""
+    units = [row.costs[name].unit for row in rows if name in row.costs]
+    unit = next(filter(None, units), "")
     info = cost_info(name, unit)
     return Column(
         info.label,
@@ -229,7 +241,7 @@ def cost_column(name: str, rows: Sequence[Row]) -> Column:
         info.short_heading,
         descending=info.better == "higher",
         key=name,
-        more=False,
+        is_hidden_at_first=False,
         priority=info.priority,
         csv=info.csv or with_unit(name, unit),
     )
@@ -248,25 +260,33 @@ def published_column(read: Callable[[Row, Group], Cell]) -> Column:
     )
 
 
-def score_cell(spread: Spread | Quantity | None, show: Callable[[float], str] = numbers.percent) -> Cell:
+def score_cell(score: Spread | Quantity | None, show: Callable[[float], str] = numbers.percent) -> Cell:
     """The cell of a score over seeds, or of one run's score."""
-    if spread is None:
+    if score is None:
         return noted(DASH, "not stored for this run")
-    value = spread.value if isinstance(spread, Quantity) else spread.mean
+    value = score.value if isinstance(score, Quantity) else score.mean
     if value is None:
-        return noted(DASH, spread.reason or "no seed has it")
-    interval = numbers.bounds(spread.low, spread.high, show)
-    if isinstance(spread, Quantity):
-        return Cell(show(value), value, interval=interval)
-    deviation = "" if spread.sd is None else show(spread.sd)
-    bounds = None if spread.low is None or spread.high is None else (spread.low, spread.high)
-    return Cell(show(value), value, deviation, spread.sd, interval, spread.reason, spread.reason or "", bounds)
+        return noted(DASH, score.reason or "no seed has it")
+    interval_text = numbers.bounds(score.low, score.high, show)
+    if isinstance(score, Quantity):
+        return Cell(show(value), value, interval_text=interval_text)
+    return Cell(
+        show(value),
+        value,
+        deviation_text="" if score.sd is None else show(score.sd),
+        deviation=score.sd,
+        interval_text=interval_text,
+        reason=score.reason,
+        note=score.reason or "",
+        bounds=None if score.low is None or score.high is None else (score.low, score.high),
+    )
 
 
 def interval_cell(row: Row, group: Group) -> Cell:
     """The 95 % interval of the ranking score, with a note where it covers images only, as with one seed.
 
-    Tables of captions as given have that note once for all rows, except for rows of several files.
+    In a table of files of captions (`is_as_given`) the note stands once for all rows; a row of several files, which are
+    its `seeds`, has a note of its own.
     """
     spread = row.scores.get(group.metric)
     text = numbers.bounds(spread.low, spread.high, numbers.percent) if spread else ""
@@ -289,6 +309,7 @@ def row_rank_cell(row: Row, group: Group) -> Cell:
     if len(group.rows) > 1:
         by_metric = {metric: rank_cell(metric_rank) for metric, metric_rank in row.ranks.items()}
         return replace(rank_cell(rank), by_metric=by_metric)
+    # A row alone has no rank, but shows that it is not above a baseline.
     return rank_cell(rank) if rank and rank.not_above else Cell("")
 
 
@@ -299,23 +320,25 @@ def rank_cell(rank: RankInterval | None) -> Cell:
     if rank.is_baseline:
         return Cell("baseline", reason="what other rows have to be significantly above")
     if rank.not_above:
-        return noted(NOT_ABOVE, f"{NOT_ABOVE}: {_not_above(rank.not_above)}")
+        return noted(NOT_ABOVE, f"{NOT_ABOVE}: {_describe_tests(rank.not_above)}")
     if rank.best is None or rank.worst is None:
         reason = rank.reason or ""
         if reason == ALONE:
             return Cell("", reason=reason)
-        with_option = {
+        reasons_with_option = {
             NEEDS_SEEDS: f"{NEEDS_SEEDS} (--seeds 3)",
             STILL_LEARNING: f"{STILL_LEARNING} (--rank-unconverged ranks it)",
         }
-        return noted(reason.partition(":")[0], with_option.get(reason, reason))
+        short_reason = reason.partition(":")[0]
+        return noted(short_reason, reasons_with_option.get(reason, reason))
     p = rank.p_against_best
     reason = "the best row" if p is None else f"against the best row, p = {p:.2g}"
     text = str(rank.best) if rank.best == rank.worst else f"{rank.best}–{rank.worst}"
-    return Cell(text, rank.best + rank.worst / 1000, reason=reason, ranks=(rank.best, rank.worst))
+    sort_value = rank.best + rank.worst / 1000  # by the best rank, then by the worst
+    return Cell(text, sort_value, reason=reason, ranks=(rank.best, rank.worst))
 
 
-def _not_above(tests: Sequence[BaselineTest]) -> str:
+def _describe_tests(tests: Sequence[BaselineTest]) -> str:
     """Tests against baselines in words, such as "not significantly better than majority (p = 0.4)"."""
     by_verdict: dict[str, list[str]] = {}
     for test in tests:
@@ -325,20 +348,24 @@ def _not_above(tests: Sequence[BaselineTest]) -> str:
 
 
 def cost_cell(row: Row, name: str) -> Cell:
-    """A row's cost; marked if it is an estimate, noisy, or measured on another machine than the others."""
+    """A row's cost; marked if it is an estimate, noisy, or measured on another machine than the others.
+
+    Where a system's cost was not measured, the cell shows what its model card states.
+    """
     if row.role == "reference" and (name not in row.costs or row.costs[name].value is None):
         return Cell("")  # it has no model
     cell = quantity_cell(row.costs, name)
     if cell.value is None:
-        stated = row.stated.get("gmac_beam" if name.startswith("gmac_beam") else name)
+        stated_name = "gmac_beam" if name.startswith("gmac_beam") else name  # cards state it for one beam size
+        stated = row.stated.get(stated_name)
         return cell if stated is None else _stated_cell(name, stated, row.stated_hardware)
     reasons = [cell.note] if cell.note else []
-    if is_noise(row, name):
+    if is_noisy(row, name):
         cell = replace(cell, text=f"~{cell.text}")
-        reasons.append(_NOISE)
-    if other := row.other_machines.get(name):
-        cell = replace(cell, other_machine=not other.seeds)
-        reasons.append(other.said)
+        reasons.append(_NOISY_REASON)
+    if name in row.other_machines:
+        cell = replace(cell, other_machine=is_of_other_machine(row, name))
+        reasons.append(row.other_machines[name].explanation)
     note = "; ".join(reasons)
     return replace(cell, reason=note or cell.reason, note=note)
 
@@ -357,11 +384,14 @@ def quantity_cell(costs: Mapping[str, Quantity], name: str) -> Cell:
         return noted(DASH, "not measured for this run")
     if quantity.value is None:
         return noted(DASH, quantity.reason or "not measured")
-    text, info = numbers.amount(name, quantity.value, quantity.unit), cost_info(name, quantity.unit)
-    between = numbers.bounds(quantity.low, quantity.high, lambda bound: numbers.cost(bound, quantity.unit))
+    text = numbers.amount(name, quantity.value, quantity.unit)
+    interval_text = numbers.bounds(quantity.low, quantity.high, lambda bound: numbers.cost(bound, quantity.unit))
+    info = cost_info(name, quantity.unit)
     if info.type == "estimate":
-        return noted(between or text, info.meaning, quantity.value)
-    return Cell(text, quantity.value, interval="" if between == f"{text}–{text}" else between)
+        return noted(interval_text or text, info.meaning, quantity.value)
+    if interval_text == f"{text}–{text}":  # both ends round to the value
+        interval_text = ""
+    return Cell(text, quantity.value, interval_text=interval_text)
 
 
 def cost_list(measured: Mapping[str, Quantity]) -> list[tuple[str, str, Cell]]:
@@ -370,11 +400,13 @@ def cost_list(measured: Mapping[str, Quantity]) -> list[tuple[str, str, Cell]]:
     return [(info.label, info.meaning, quantity_cell(measured, info.name)) for info in infos]
 
 
-def is_noise(row: Row, name: str) -> bool:
-    noisy = row.costs.get(NOISY)
-    return name in _MARKED_AS_NOISY and noisy is not None and bool(noisy.value)
+def is_noisy(row: Row, name: str) -> bool:
+    """Whether a cost is a latency that was measured noisily."""
+    noisy = row.costs.get(NOISY_KEY)
+    return name in _MAY_BE_NOISY and noisy is not None and bool(noisy.value)
 
 
 def is_of_other_machine(row: Row, name: str) -> bool:
+    """Whether no seed of a row measured a cost on the machine that measured most rows of its table."""
     other = row.other_machines.get(name)
     return other is not None and not other.seeds

@@ -403,7 +403,8 @@ def _identity(group_number: int, group: Group, row: Row, runs: Sequence[Run]) ->
         "outdated": row.outdated,
         "elsewhere": row.other_hardware,
         "plugins": ", ".join(row.plugins) or None,
-        "other_machines": "; ".join(dict.fromkeys(machine.said for machine in row.other_machines.values())) or None,
+        "other_machines": "; ".join(dict.fromkeys(machine.explanation for machine in row.other_machines.values()))
+        or None,
         "fingerprint": group.fingerprint,
         "signature": format_signature(runs[0].table_signature),
         "code_model": " ".join(dict.fromkeys(code.model for code in codes if code.model)) or None,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from reports import numbers
-from reports.columns import NOISY, Cell, Column, cost_column
+from reports.columns import NOISY_KEY, Cell, Column, cost_column
 from reports.html.plots import Plot, Series
 from reports.numbers import percent
 from reports.tables.boards import Board
@@ -178,7 +178,7 @@ def cost_tables(group: Group, facets: Facets) -> dict[str, Table]:
     """
     rows = [row for row in (*group.rows, *group.references) if row.costs]
     by_theme: dict[str, list[str]] = {theme: [] for theme in THEMES}
-    for name in cost_order(name for row in rows for name in row.costs if name != NOISY):
+    for name in cost_order(name for row in rows for name in row.costs if name != NOISY_KEY):
         unit = next((row.costs[name].unit for row in rows if name in row.costs and row.costs[name].unit), "")
         info = cost_info(name, unit)
         if info.type != "evaluation":

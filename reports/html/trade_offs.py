@@ -5,7 +5,7 @@ from dataclasses import replace
 from statistics import fmean
 
 from reports import numbers
-from reports.columns import Cell, Column, cost_cell, is_noise, is_of_other_machine, score_column
+from reports.columns import Cell, Column, cost_cell, is_noisy, is_of_other_machine, score_column
 from reports.html.plots import Plot, Series, legend, line_plot, trade_off_plot
 from reports.html.sections import Section
 from reports.numbers import DASH, percent
@@ -65,7 +65,7 @@ def _series(row: Row, cost: Quantity, name: str, unit: float, label: str, colour
     bounds = numbers.bounds(score.low, score.high, numbers.percent)
     quality = f"CIDEr-D {numbers.percent(score.mean)}{f' ({bounds})' if bounds else ''}"
     text = f"{row.model}: {quality}, {numbers.significant(cost.value / unit)} {label}"
-    text += " (noisy)" if is_noise(row, name) else ""
+    text += " (noisy)" if is_noisy(row, name) else ""
     text += ", still learning" if row.still_learning else ""
     x_bounds = None if cost.low is None or cost.high is None else (cost.low / unit, cost.high / unit)
     y_bounds = None if score.low is None or score.high is None else (100 * score.low, 100 * score.high)

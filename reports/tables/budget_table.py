@@ -64,7 +64,7 @@ def _columns(
         if row_here is None:
             return Cell("")
         if _key(row) not in fewer:
-            return replace(score_cell(row_here.scores.get(group.metric)), spread="", note=_at_chance(row_here))
+            return replace(score_cell(row_here.scores.get(group.metric)), deviation_text="", note=_at_chance(row_here))
         if not which or not row_here.by_seed.keys() >= set(which):
             return noted(DASH, f"{row.model} has no seed under every budget, so that its scores do not compare")
         mean = fmean(row_here.by_seed[seed] for seed in which)

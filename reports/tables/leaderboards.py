@@ -11,8 +11,8 @@ from reports.columns import (
     RANK,
     Column,
     domain_column,
-    held_out_column,
     leaderboard_columns,
+    leave_one_out_column,
     more_column,
     published_column,
 )
@@ -48,7 +48,7 @@ def leaderboards(
     published = None
     if runs and metric == RANKING_METRIC and any(has_published(group, runs) for group in groups):
         # The only thing beside captions of other systems that is known of them.
-        published = replace(_published(runs), more=groups[0].track != SYSTEMS)
+        published = replace(_published(runs), is_hidden_at_first=groups[0].track != SYSTEMS)
     columns = leaderboard_columns(metric, rows, published)
     tables = [table_of(group, columns, facets) for group in groups]
     with_numbers: list[int] = []
@@ -102,7 +102,7 @@ def people(group: Group, facets: Facets) -> Titled | None:
     nrefs = _references_per_image(humans[0].differs.get("nrefs") or group.signature.get("nrefs", ""), group.split)
     names = metric_order(name for row in (*humans, *models) for name in row.held_out)
     infos = [metric_info(name) for name in names]
-    columns = [held_out_column(info.name) for info in infos if info.held_out and not info.secondary]
+    columns = [leave_one_out_column(info.name) for info in infos if info.held_out and not info.secondary]
     note = (
         f"Against {nrefs} {'reference' if nrefs == '1' else 'references'} per image: the mean over leaving out each of "
         "its references in turn. The captions of human are the references left out."
@@ -137,7 +137,7 @@ def more_metrics(groups: Sequence[Group], facets: Facets) -> Titled | None:
             continue
         reason = next((row.more[name].reason for row in rows if name in row.more), None)
         absent.setdefault(reason or "no row has it", []).append(name)
-    columns = tuple(more_column(name, alone=bases.count(base_name(name)) == 1) for name in measured)
+    columns = tuple(more_column(name, is_only_model=bases.count(base_name(name)) == 1) for name in measured)
     tables = [table_of(group, columns, facets, lambda row: bool(row.more)) for group in groups]
     sentences = [column.meaning for column in columns] + [
         f"{', '.join(names)}: {reason}" for reason, names in absent.items()

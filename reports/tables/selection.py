@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
-from reports.columns import Cell, default_columns
+from reports.columns import Cell, default_column_names
 from reports.numbers import DASH, listed
 from reports.tables.contents import Contents
 from reports.tables.leaderboards import leaderboards
@@ -88,7 +88,7 @@ def with_tables(contents: Contents, tables: Sequence[NumberedTable]) -> Contents
 
 
 def leaderboards_with(
-    contents: Contents, names: Sequence[str] | None, default: Callable[[str], Sequence[str]] = default_columns
+    contents: Contents, names: Sequence[str] | None, default: Callable[[str], Sequence[str]] = default_column_names
 ) -> list[tuple[Group, Table]]:
     """Each group's table with these columns, named in part and in any case; without names, with the `default` ones.
 
@@ -99,7 +99,7 @@ def leaderboards_with(
     for name in names or ():
         if tables and name != ALL_COLUMNS and not _matching(column_names, name):
             hint = f"choose from {', '.join(column_names)}, or all"
-            if _matching(default_columns(RANKING_METRIC), name):
+            if _matching(default_column_names(RANKING_METRIC), name):
                 raise StoreError(f"--metrics {name}: no row has a number for it", hint)
             raise StoreError(f"--metrics {name} is no column of the leaderboard", hint)
     return [

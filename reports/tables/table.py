@@ -95,7 +95,7 @@ class Table:
         for index, column in enumerate(self.columns):
             cells = [line.cells[index] for line in self.lines if not line.tag]
             texts = {cell.value: cell.text for cell in cells if cell.value is not None and not cell.other_machine}
-            if column.compared and len(set(texts.values())) > 1:
+            if column.has_direction and len(set(texts.values())) > 1:
                 best.append(texts[(max if column.descending else min)(texts)])
             else:
                 best.append("")
@@ -114,7 +114,7 @@ class Table:
     @cached_property
     def spreads(self) -> list[bool]:
         """By column, whether any of its numbers has a spread, so that all leave room for one."""
-        return [any(line.cells[index].spread for line in self.all_lines) for index in range(len(self.columns))]
+        return [any(line.cells[index].deviation_text for line in self.all_lines) for index in range(len(self.columns))]
 
     @cached_property
     def ranks(self) -> int:

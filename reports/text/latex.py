@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from reports.columns import RANK, Cell, Column, is_noise, is_of_other_machine, paper_columns
+from reports.columns import RANK, Cell, Column, is_noisy, is_of_other_machine, paper_column_names
 from reports.model_names import display_name
 from reports.numbers import DASH, listed
 from reports.tables.boards import separated_by
@@ -28,10 +28,10 @@ def latex(contents: Contents, metrics: Sequence[str] | None = None, renamed: Map
     """One `table` a group, with a label of its own.
 
     In each column the best of the ranked models is bold, the second underlined. Deviations over seeds are small, and
-    each note stands once below the table. Without `metrics` the columns are those of `paper_columns`.
+    each note stands once below the table. Without `metrics` the columns are those of `paper_column_names`.
     """
     parts, labels = list[str](), Counter[str]()
-    for group, table in leaderboards_with(contents, metrics, paper_columns):
+    for group, table in leaderboards_with(contents, metrics, paper_column_names):
         label = re.sub(r"[^A-Za-z0-9-]+", "-", f"tab:{group.dataset}-{group.split}").replace("-", ":", 1)
         labels[label] += 1  # from the second on, a label has a number
         suffix = f"-{labels[label]}" if labels[label] > 1 else ""
@@ -131,7 +131,7 @@ def _column(index: int, column: Column, rows: Sequence[_PaperRow]) -> _Column:
         heading += f" ({unit.removesuffix(column.short) or unit})"
     compared = [_is_compared(column, entry) for entry in rows]
     best, second = _best_two(column, [cell for cell, is_compared in zip(cells, compared, strict=True) if is_compared])
-    widest = max((cell.spread for cell in cells), key=len, default="")
+    widest = max((cell.deviation_text for cell in cells), key=len, default="")
     texts = []
     for cell, is_compared in zip(cells, compared, strict=True):
         text = escape_latex(cell.text.removesuffix(f"\u202f{unit}") if unit else cell.text)
@@ -147,21 +147,21 @@ def _deviation(cell: Cell, widest: str) -> str:
     """The deviation as small figures, which take the same width in every row of a column."""
     if not widest:
         return ""
-    if not cell.spread:
+    if not cell.deviation_text:
         return rf"\phantom{{\,{{\scriptsize$\pm${widest}}}}}" if cell.text.strip(DASH) else ""
     filler = ""
-    if len(cell.spread) < len(widest):
-        filler = rf"\phantom{{{widest[: len(widest) - len(cell.spread)]}}}"
-    return rf"\,{{\scriptsize$\pm${filler}{cell.spread}}}"
+    if len(cell.deviation_text) < len(widest):
+        filler = rf"\phantom{{{widest[: len(widest) - len(cell.deviation_text)]}}}"
+    return rf"\,{{\scriptsize$\pm${filler}{cell.deviation_text}}}"
 
 
 def _is_compared(column: Column, entry: _PaperRow) -> bool:
     """Whether a row's number may be called the best: of a ranked model, measured, and on the machine of most rows."""
     if column.is_score or not entry.is_ranked:
-        return entry.is_ranked and column.compared
+        return entry.is_ranked and column.has_direction
     cost = entry.row.costs.get(column.key)
     is_measured = cost is not None and cost.value is not None
-    return is_measured and not is_noise(entry.row, column.key) and not is_of_other_machine(entry.row, column.key)
+    return is_measured and not is_noisy(entry.row, column.key) and not is_of_other_machine(entry.row, column.key)
 
 
 def _best_two(column: Column, cells: Sequence[Cell]) -> tuple[str | None, str | None]:

@@ -25,7 +25,7 @@ from results.signature import format_signature
 
 
 def markdown(contents: Contents, metrics: Sequence[str] | None = None) -> str:
-    """One table a group, with verdict, notes and signature; without `metrics` the columns of `default_columns`."""
+    """One table a group, with verdict, notes and signature; without `metrics` the columns of `default_column_names`."""
     parts: list[str] = []
     for group, table in leaderboards_with(contents, metrics):
         parts.append(f"## {escape_markdown(_title(group))}\n")
@@ -65,7 +65,7 @@ def _described(line: Line) -> str:
 
 
 def _with_spread(cell: Cell) -> str:
-    return cell.text + (f" ±{cell.spread}" if cell.spread else "")
+    return cell.text + (f" ±{cell.deviation_text}" if cell.deviation_text else "")
 
 
 def _markdown_parts(table: Table) -> Iterator[str]:

@@ -228,8 +228,8 @@ def _number(line: Line, index: int, table: Table, main: str) -> Text:
     cell, key = line.cells[index], table.columns[index].key
     shown = DASH if key == RANK and cell.note else cell.text.removesuffix("MAC")
     text = Text(shown.replace("\u202f", " "), style="bold" if key == main else "")
-    if key == main and cell.spread:
-        text.append(f" ±{cell.spread}", style="not bold dim")
+    if key == main and cell.deviation_text:
+        text.append(f" ±{cell.deviation_text}", style="not bold dim")
     if cell.note:
         text.append(f" {table.marks[cell.note]})", style="not bold dim")
     return text

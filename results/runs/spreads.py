@@ -43,11 +43,11 @@ _AFTER_TRAINING: Final = ("latency_", "energy_", "idle_")
 class OtherMachine:
     """Why a row's cost is not of all its seeds, or not comparable: some ran on another machine than most of the group.
 
-    `said` names the machines. The cost is the mean over `seeds`, those on the machine of most; where there are none, it
-    is over all, and compares with no other row.
+    `explanation` names the machines. The cost is the mean over `seeds`, those on the machine of most rows; where there
+    are none, it is over all seeds, and compares with no other row.
     """
 
-    said: str
+    explanation: str
     seeds: tuple[int, ...]
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from reports.columns import NOISY
+from reports.columns import NOISY_KEY
 from reports.html.sections import cost_sections
 from reports.html.trade_offs import trade_off_sections
 from reports.tables.leaderboards import leaderboards
@@ -67,7 +67,7 @@ def test_the_generated_length_counts_in_leaderboard_and_plots() -> None:
 def test_trade_offs_name_units_and_mark_latencies_that_are_noise() -> None:
     timed = {"latency_median": Quantity(0.25, unit="s"), "gmac_beam": Quantity(0.05, unit="GMAC")}
     steady, noisy = (
-        replace(row(name, cider=cider), keys=(name,), costs=timed | {NOISY: Quantity(value)})
+        replace(row(name, cider=cider), keys=(name,), costs=timed | {NOISY_KEY: Quantity(value)})
         for name, cider, value in (("m2", 1.0, 0.0), ("aoanet", 0.9, 1.0))
     )
     runs = {"m2": replace(run(), costs=steady.costs), "aoanet": replace(run(), costs=noisy.costs)}
