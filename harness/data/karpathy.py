@@ -4,8 +4,8 @@
 optional keys of an image: "domain" (as in nocaps), "boxes" (x1, y1, x2, y2 in pixels), "width" and "height". Faults
 of the file raise an error; faults of single images are collected in `Dataset.faults`, to be reported together.
 
-Annotations in other formats can only be used as references to score captions against: their test split, or all images
-if they have no splits. `bench data convert` converts them for training. A list of images of an evaluation server is
+Annotations in other formats can only be used as references to score captions against (their test split, or all images
+if they have no splits), unless they are converted with `bench data convert`. An evaluation server's list of images is
 read as a test split without captions.
 """
 
@@ -34,7 +34,10 @@ from harness.utils.errors import BenchError
 from harness.utils.files import RefusedPath, plain_path, require_file
 from harness.utils.json_io import read_json
 
-SPLITS = {**SPLIT_NAMES, "restval": "train", "nocaps": "nocaps"}
+SPLIT_OF_NAME = {**SPLIT_NAMES, "restval": "train", "nocaps": "nocaps"}
+"""The split that an image belongs to, by the name that the file gives it."""
+_KARPATHY_TEST_DIGEST = "e4105a76a6d00c29"
+"""Of the sorted ids of COCO's Karpathy test split, by which it is recognised in files of any name."""
 
 
 def read_karpathy(
@@ -45,22 +48,23 @@ def read_karpathy(
     Args:
         images: the image folder; by default the folder "images" beside the annotation file, or else the file's folder.
         name: the data set's name; by default that in the file.
-        may_be_references: whether to read annotations in any known format, as references. Otherwise of the other
-            formats only COCO's is read.
+        may_be_references: whether to read annotations in any known format, as references. If false, COCO's is the only
+            other format that is read, and the rest raise an error.
 
     Raises:
         BenchError: the file does not exist or has no known format, an id is missing or used twice, a split is unknown,
             or the format would have to be converted.
     """
     file = annotation_file(location)
-    raw = read_content(file)
-    content = _server_list_as_split(raw.value)
-    if images_of(content) is None or "annotations" in content:
-        if not may_be_references and "annotations" not in raw.top:
-            find_format(raw)  # raises an error with its own hint where no format fits
+    content = read_content(file)
+    value = _as_test_split(content.value)
+    if images_of(value) is None or "annotations" in value:
+        is_coco = "annotations" in content.top
+        if not (may_be_references or is_coco):
+            find_format(content)  # raises an error with its own hint where no format fits
             raise _other_format_error(file, images)
-        return _read_references(raw, picture_folder(file, images), _convert_command(file, images))
-    entries, ids = _image_entries(file, content)
+        return _read_references(content, picture_folder(file, images), _convert_command(file, images))
+    entries, ids = _image_entries(file, value)
     paths = PicturePaths(picture_folder(file, images))
     splits = _splits(file, entries)
     faults: dict[int, str] = {}
@@ -69,7 +73,7 @@ def read_karpathy(
         for entry, image_id, split in zip(entries, ids, splits, strict=True)
     )
     sizes = {image_id: annotated_size(entry) for image_id, entry in zip(ids, entries, strict=True)}
-    title = name or content.get("dataset")
+    title = name or value.get("dataset")
     return Dataset(
         name=title if isinstance(title, str) and title.isprintable() else file.name.partition(".")[0],
         root=paths.root,
@@ -83,8 +87,8 @@ def read_karpathy(
 
 def refuse_other_formats(file: Path, images: Path | None) -> None:
     """BenchError with the command to convert a file whose first bytes show that it is not in Karpathy's format."""
-    with file.open("rb") as content:
-        start = content.read(64).lstrip(b"\xef\xbb\xbf \r\n\t")
+    with file.open("rb") as stream:
+        start = stream.read(64).lstrip(b"\xef\xbb\xbf \r\n\t")
     is_json_object_or_gzip = start[:1] in (b"", b"{", b"\x1f") or start.startswith((BOM_UTF16_LE, BOM_UTF16_BE))
     if not is_json_object_or_gzip or file.suffix == ".jsonl":
         raise _other_format_error(file, images)
@@ -94,8 +98,8 @@ def _other_format_error(file: Path, images: Path | None) -> BenchError:
     return BenchError(f"{file} is not in Karpathy's format", f"convert it: {_convert_command(file, images)}")
 
 
-def _server_list_as_split(content: Any) -> Any:
-    """Put the images of a server's list, {"images": [{"id", "file_name"}]}, into the split test; else unchanged."""
+def _as_test_split(content: Any) -> Any:
+    """A server's list of images, {"images": [{"id", "file_name"}]}, as a test split; anything else unchanged."""
     entries = images_of(content)
     if entries is None:
         return content
@@ -106,7 +110,11 @@ def _server_list_as_split(content: Any) -> Any:
 
 
 def read_entries(file: Path) -> tuple[dict[str, Any], list[dict[str, Any]], list[int]]:
-    """The content of an annotation file, the entries of its images, and their ids; BenchError as `read_karpathy`."""
+    """The value of an annotation file in Karpathy's format, the entries of its images, and their ids.
+
+    Raises:
+        BenchError: the file is in another format, or an id is missing or used twice.
+    """
     content = read_json(file)
     return content, *_image_entries(file, content)
 
@@ -133,10 +141,6 @@ def _image_entries(file: Path, content: Any) -> tuple[list[dict[str, Any]], list
     return entries, image_ids(file, entries, id_key(entries))
 
 
-_KARPATHY_TEST = "e4105a76a6d00c29"
-"""Digest of the sorted ids of COCO's Karpathy test split, which files of many names contain."""
-
-
 def _read_references(content: Content, root: Path, convert_command: str) -> Dataset:
     """A data set of one split, named test, from annotations in another format than Karpathy's.
 
@@ -144,16 +148,18 @@ def _read_references(content: Content, root: Path, convert_command: str) -> Data
         root: the image folder, in which files are found by their names or by COCO's ids.
         convert_command: the command that converts the annotations for training.
     """
-    file, annotations = content.path, read_as(find_format(content), content)
-    splits = {image.split for image in annotations.images.values()} - {None}
+    file = content.path
+    annotations = read_as(find_format(content), content)
+    splits = {image.split for image in annotations.images.values() if image.split is not None}
     if splits and "test" not in splits:
         raise BenchError(
-            f"{file} has no test split, but {', '.join(sorted(map(str, splits)))}",
+            f"{file} has no test split, but {', '.join(sorted(splits))}",
             f"make new splits: {convert_command} --split-by hash:80/10/10",
         )
-    references, paths = references_from(annotations), PicturePaths(root)
+    references = references_from(annotations)
+    paths = PicturePaths(root)
     ids = json.dumps(sorted(references.captions)).encode()
-    is_karpathy_test = hashlib.sha256(ids).hexdigest().startswith(_KARPATHY_TEST)
+    is_karpathy_test = hashlib.sha256(ids).hexdigest().startswith(_KARPATHY_TEST_DIGEST)
     samples = tuple(
         Sample(
             image_id,
@@ -203,6 +209,7 @@ def annotation_file(location: Path) -> Path:
         return location
     if not location.is_dir():
         if location.exists():
+            # Raises: it is neither a file nor a folder.
             require_file(location, "the data set", "name an annotation file, or a folder that contains one")
         hint = "give scenes, a folder with dataset*.json and images/, or an annotation file with --images DIR"
         if location.name in load_sources():
@@ -211,7 +218,7 @@ def annotation_file(location: Path) -> Path:
     files = sorted([*location.glob("dataset*.json"), *location.glob("dataset*.json.gz")])
     if not files:
         hint = "name the annotation file itself, and the image folder with --images DIR"
-        is_table = single_file(location) != location
+        is_table = single_file(location) != location  # the one table of captions in the folder
         if is_table or any(format_.sniff(Content(location)) for format_ in ANNOTATION_FORMATS):
             command = ["bench", "data", "convert", str(location), "--out", str(location / "dataset.json")]
             hint = f"write one: {shlex.join(command)}"
@@ -252,13 +259,14 @@ def _splits(file: Path, entries: list[dict[str, Any]]) -> list[str]:
     """The split of each entry; BenchError where one is unknown."""
     unknown = []
     for index, entry in enumerate(entries):
-        split, name = entry.get("split"), entry.get("filename", entry.get("file_name"))
-        if not isinstance(split, str) or split not in SPLITS:
+        split = entry.get("split")
+        name = entry.get("filename", entry.get("file_name"))
+        if not isinstance(split, str) or split not in SPLIT_OF_NAME:
             label = name if isinstance(name, str) and name.isprintable() and name else f"entry {index}"
             unknown.append(f"{label} ({split!r})")
     if unknown:
-        raise BenchError(f"{file}: {named(unknown, 'whose split is none of ' + ', '.join(SPLITS))}")
-    return [SPLITS[entry["split"]] for entry in entries]
+        raise BenchError(f"{file}: {named(unknown, 'whose split is none of ' + ', '.join(SPLIT_OF_NAME))}")
+    return [SPLIT_OF_NAME[entry["split"]] for entry in entries]
 
 
 def _sample(entry: Mapping[str, Any], image_id: int, split: str, paths: PicturePaths, faults: dict[int, str]) -> Sample:
@@ -270,13 +278,14 @@ def _sample(entry: Mapping[str, Any], image_id: int, split: str, paths: PictureP
     except RefusedPath as refusal:
         file = ""
         reasons.append(str(refusal))
-    captions, tokens = _captions(entry)
+    captions, tokenised = _captions(entry)
     if not captions:
         reasons.append(f"{name!r} has no sentences")
-    domain, boxes = entry.get("domain"), None
+    domain = entry.get("domain")
     if not (domain is None or (isinstance(domain, str) and domain.isprintable())):
         reasons.append(f"the domain of {name!r} is not a plain text")
         domain = None
+    boxes = None
     if entry.get("boxes") is not None:
         try:
             boxes = tuple(_box(box) for box in entry["boxes"])
@@ -285,23 +294,35 @@ def _sample(entry: Mapping[str, Any], image_id: int, split: str, paths: PictureP
             reasons.append(f"the boxes of {name!r} are not {expected}")
     if reasons:
         faults[image_id] = "; ".join(reasons)
-    return Sample(image_id, file, split, captions, domain, boxes, tokens, entry["split"] == "restval")
+    return Sample(
+        image_id,
+        file,
+        split,
+        captions,
+        domain=domain,
+        boxes=boxes,
+        tokens=tokenised,
+        restval=entry["split"] == "restval",
+    )
 
 
 def _captions(entry: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
-    """The cleaned captions of an entry, without empty ones, and their tokens; None unless all have tokens."""
-    captions, tokens = [], []
+    """The cleaned captions of an entry, without empty ones, and, if all have tokens, these; else None."""
+    captions = []
+    tokenised = []
     for sentence in sentences_of(entry):
         caption = _clean(sentence["raw"])
         if caption:
             captions.append(caption)
-            tokens.append(_tokens(sentence.get("tokens")))
-    known_tokens = tuple(text for text in tokens if text is not None)
-    has_all_tokens = captions and len(known_tokens) == len(captions)
-    return tuple(captions), known_tokens if has_all_tokens else None
+            text = _joined_tokens(sentence.get("tokens"))
+            if text is not None:
+                tokenised.append(text)
+    if not captions or len(tokenised) < len(captions):
+        return tuple(captions), None
+    return tuple(captions), tuple(tokenised)
 
 
-def _tokens(tokens: object) -> str | None:
+def _joined_tokens(tokens: object) -> str | None:
     """The tokens of a sentence, joined by spaces; None where it has no list of texts."""
     if not isinstance(tokens, list):
         return None
@@ -320,7 +341,7 @@ def _box(box: Any) -> Box:
     """The corners of a box; OverflowError, TypeError or ValueError where it is none."""
     x1, y1, x2, y2 = (float(edge) for edge in box)
     if not (-math.inf < x1 <= x2 < math.inf and -math.inf < y1 <= y2 < math.inf):
-        raise ValueError("no corners")
+        raise ValueError("corners out of order, or not finite")
     return x1, y1, x2, y2
 
 
@@ -328,14 +349,14 @@ class PicturePaths:
     """Assigns each image a file below `root`, a resolved folder, and never the same file to two images.
 
     Attributes:
-        absent: paths at which `claim` looked for a file and found none.
+        absent: paths at which `claim` looked for a file and found none; if one appears later, the data set changes.
     """
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.absent: list[str] = []
         self._owners: dict[str, int] = {}
-        self._inside: dict[str, bool] = {}
+        self._is_inside_by_folder: dict[str, bool] = {}
 
     def claim(self, name: object, folder: object, image_id: int) -> str:
         """The relative path of an image's file: `folder`/`name` if that exists, else `name`, even if it is missing.
@@ -349,7 +370,7 @@ class PicturePaths:
         candidates = [plain_path(name)]
         if isinstance(folder, str) and folder:
             candidates.insert(0, plain_path(f"{folder}/{name}"))
-        file = candidates[-1]
+        file = candidates[-1]  # if none exists
         for path in candidates:
             if os.path.lexists(f"{self.root}/{path}"):
                 file = path
@@ -365,9 +386,9 @@ class PicturePaths:
         """RefusedPath where the file is outside the root after following all links. Results are cached by folder."""
         path = f"{self.root}/{file}"
         folder = path.rpartition("/")[0]
-        if folder not in self._inside:
-            self._inside[folder] = self._leads_inside(folder)
-        if not self._inside[folder] or (os.path.islink(path) and not self._leads_inside(path)):  # noqa: PTH114
+        if folder not in self._is_inside_by_folder:
+            self._is_inside_by_folder[folder] = self._leads_inside(folder)
+        if not self._is_inside_by_folder[folder] or (os.path.islink(path) and not self._leads_inside(path)):  # noqa: PTH114
             raise RefusedPath(f"{file!r} is a link that leads out of the data set's folder")
 
     def _leads_inside(self, path: str) -> bool:
