@@ -43,8 +43,8 @@ MUTATIONS = (
     # The model.
     M("causal mask left out", "zoo/layers/attention.py", "is_causal=True)", "is_causal=False)"),
     M("first image cell hidden", "zoo/layers/attention.py",
-      "hidden = mask[:, None, None] != seeing",
-      "hidden = mask[:, None, None] != seeing\n    hidden[..., :1] = True"),
+      "hidden = mask[:, None, None] != sees_something",
+      "hidden = mask[:, None, None] != sees_something\n    hidden[..., :1] = True"),
     M("positions shifted by one", "zoo/layers/embedding.py",
       "self.place(tokens, self.positions(positions))",
       "self.place(tokens, self.positions((positions - 1).clamp(min=0)))"),

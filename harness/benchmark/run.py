@@ -46,6 +46,8 @@ from zoo.attention_maps import attends
 
 _PUBLISHED: Final = "a published model as it is: nothing was trained here"
 _STORED: Final = "the weights were stored before, nothing was trained here"
+_JOBS_OF_A_NODE: Final = 4
+"""The runs that are assumed to share a node of a cluster, where their number is unknown."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +55,10 @@ class RunTools:
     """What a run is executed with, besides its configuration and its data.
 
     Attributes:
-        folder: the run's folder; of a stored run, that of the run whose weights it opens.
-        store: the results of the workspace, which have the members of ensembles.
+        folder: where the run writes; for a stored run, the folder of the run whose weights are opened.
+        store: the results of the workspace, among them the members of ensembles.
+        evaluator: scores captions.
+        reporter: shows progress and notes.
         on_epoch: called with each epoch of training.
         on_step: called with the loss of each step.
         stage_cache: finished stages that training may start from; None: there are none.
@@ -93,12 +97,12 @@ def train_run(config: TrainedRun, context: RunContext, tools: RunTools) -> Outco
         }
         gmac_cache = CountCache(context.data.cache / "gmac", identity)
     counts = _count_gmac(model, context, tools.reporter, gmac_cache)
-    macs = macs_per_image(model, counts.counts, context)
+    training_macs = macs_per_image(model, counts.counts, context)
 
     # All stages of the schedule; afterwards the model has its best weights.
     compute = context.compute
     with PeakMemory(compute.device) as memory:
-        state = train_model(
+        training = train_model(
             model,
             config.seed,
             context,
@@ -108,12 +112,12 @@ def train_run(config: TrainedRun, context: RunContext, tools: RunTools) -> Outco
             on_step=tools.on_step,
             stage_cache=tools.stage_cache,
         )
-    costs = counts.costs | training_costs(state, memory, macs, context)
+    costs = counts.costs | training_costs(training, memory, training_macs, context)
 
     # Captions, scores, attention maps and times.
     outcome = _caption_and_measure(model, context, tools, counts, costs, gmac_cache)
-    training = compute.settings.record(compute.device, state.micro_batches)
-    return replace(outcome, environment={"training": training, **outcome.environment})
+    settings = compute.settings.record(compute.device, training.micro_batches)
+    return replace(outcome, environment={"training": settings, **outcome.environment})
 
 
 def evaluate_run(config: PretrainedRun | StoredRun | EnsembleRun, context: RunContext, tools: RunTools) -> Outcome:
@@ -133,7 +137,9 @@ def evaluate_run(config: PretrainedRun | StoredRun | EnsembleRun, context: RunCo
 def evaluate_ensemble(config: EnsembleRun, context: RunContext, tools: RunTools) -> Outcome:
     """Caption, score and measure finished runs as an ensemble; BenchError where one of them is not finished."""
     store = tools.store
-    if unfinished := [key for key in config.members if store.status(key) not in {"finished", None}]:
+    statuses = {key: store.status(key) for key in config.members}  # None: imported weights, which are no run
+    unfinished = [key for key, status in statuses.items() if status not in {"finished", None}]
+    if unfinished:
         raise BenchError(
             f"members are not finished: {', '.join(unfinished)}", "run the same command again once they are"
         )
@@ -150,10 +156,10 @@ def run_hub(config: HubRun, context: RunContext, tools: RunTools) -> Outcome:
     model = HubModel.of(config)
     captioner = model.open(compute.device, compute.precision)
     SavedHubModel(model=replace(model, batch=None), decoding=decoding).save(tools.folder)
-    typical = next(sample for sample in data.evaluated["test"] if sample.image_id == data.typical_image())
-    inputs = captioner.inputs([load_image(data.dataset.path(typical))])
-    costs = counted(captioner.network, lambda: captioner.counts(inputs, decoding)).costs
-    costs |= not_measured(TRAINING_COSTS, _PUBLISHED)
+    measured_image = next(sample for sample in data.evaluated["test"] if sample.image_id == data.typical_image())
+    inputs = captioner.inputs([load_image(data.dataset.path(measured_image))])
+    counts = counted(captioner.network, lambda: captioner.counts(inputs, decoding))
+    costs = counts.costs | not_measured(TRAINING_COSTS, _PUBLISHED)
     splits = []
     for split, samples in data.evaluated.items():
         with PeakMemory(compute.device) as memory:
@@ -165,7 +171,7 @@ def run_hub(config: HubRun, context: RunContext, tools: RunTools) -> Outcome:
                 reporter=tools.reporter,
                 title=f"  captioning {split}",
                 batch=model.batch,
-                jobs=compute.settings.jobs or 4,  # on a cluster, how many share a node is unknown
+                jobs=compute.settings.jobs or _JOBS_OF_A_NODE,
             )
         result, score_seconds = score_split(split, captions.by_image, data, tools.evaluator, held_out=tools.held_out)
         if split == "test":
@@ -212,7 +218,7 @@ def score_reference(row: str, data: BenchmarkData, evaluator: Evaluator, *, held
 def _count_gmac(
     model: Captioner, context: RunContext, reporter: Reporter, gmac_cache: CountCache | None = None
 ) -> Counted:
-    """The multiply-accumulates of captioning one image."""
+    """The multiply-accumulates of captioning one image, with captions of the greatest length."""
     decoding = context.inputs.decoding
     with reporter.step("counting GMAC"):
         return count_captioning(
@@ -283,7 +289,7 @@ def _captioning_costs(captions: Captions, memory: PeakMemory) -> dict[str, Quant
 def _attention_maps(
     model: Captioner, context: RunContext, tokens: dict[int, list[int]], reporter: Reporter
 ) -> tuple[AttentionRecord, ...]:
-    """Attention maps of a few captions; none, and a note, where it is unknown which image part a token stands for."""
+    """Attention maps of a few captions; none, and a note, where the model attends to parts of unknown location."""
     source = context.source(model.visual)
     compute = context.compute
     shown_tokens = {image_id: tokens[image_id] for image_id in chosen_images(list(tokens))}

@@ -116,7 +116,7 @@ def separations(group: Group, groups: Iterable[Group]) -> tuple[Separation, ...]
     separations = []
     for name, own_value in _separating(group).items():
         other_values = dict.fromkeys(
-            group_of_split.fields_beside(group).get(name, "none")
+            group_of_split.fields_compared_with(group).get(name, "none")
             for group_of_split in rivals
             if group_of_split is not group
         )

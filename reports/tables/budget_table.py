@@ -133,7 +133,7 @@ def _verdicts(group: Group) -> dict[tuple[_Key, _Key], str]:
 
 
 def _key(row: Row) -> _Key:
-    return row.model, row.budget_series
+    return row.model, row.without_schedule
 
 
 def updates(group: Group) -> str:

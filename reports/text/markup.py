@@ -120,10 +120,8 @@ def _row(row: Row, group: Group, contents: Contents) -> dict[str, Any]:
     content: dict[str, Any] = {}
     for name, value in asdict(replace(row, ranks={})).items():
         if name == "ranks":
-            content["standings"] = {metric: _rank_content(rank, metric, group) for metric, rank in row.ranks.items()}
-        elif name == "other_hardware":
-            content["elsewhere"] = value
-        elif name != "budget_series":
+            content["ranks"] = {metric: _rank_content(rank, metric, group) for metric, rank in row.ranks.items()}
+        elif name != "without_schedule":
             content[name] = value
     return {**content, "contamination": seen_data and asdict(seen_data), "published": published}
 

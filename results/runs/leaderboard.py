@@ -39,13 +39,15 @@ from results.statistics.learning import Learning, State, mean_learning
 from results.statistics.score_matrix import ScoreMatrix
 from results.store.store import Store
 
-_NAMED = 3
+_MAX_NAMED_FILES = 3
 _STATED: Final = (
     ("parameters", "parameters", 1.0, ""),
     ("gmac_beam", "gmac", 1.0, "GMAC"),
     ("train_seconds", "train_hours", 3600.0, "s"),
 )
-_RUN_HERE_WITH = frozenset({"prompt", "search", "clean", "attn", "prec", "beam", "maxlen", "lenpen"})
+"""A cost, the field of a model card that states it, the factor between them, and the unit."""
+_PROCESSING_FIELDS: Final = frozenset({"prompt", "search", "clean", "attn", "prec", "beam", "maxlen", "lenpen"})
+"""Fields that say how a system was run here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +60,8 @@ class Row:
         domains: scores by domain and metric.
         costs: means over the seeds that have them; times, rates and energy only over seeds on the majority machine.
         other_machines: by cost, the seeds that ran on another machine than most runs of the group.
-        differs: what distinguishes the row from others of the same model, or a reference from the group's signature:
-            configuration or signature fields and their values (None: it has no such field).
+        differs: fields and own values (None: no such field) that distinguish a model's row from other rows of that
+            model, or a reference from the signature of its group.
         ranks: by metric; references have none.
         learning: by seed, how training ended.
         by_seed: the score by seed on the metric that sorts.
@@ -69,7 +71,9 @@ class Row:
         gain: what the next longer training of the same model gained.
         held_out: scores against all references but one, each left out in turn.
         facts: scores of stated facts by domain and metric.
-        budget_series: equal for rows that differ only in their budget.
+        without_schedule: equal for rows that differ only in their schedule.
+        more: scores of `--more-metrics`.
+        members: how many models an ensemble has; 1 for a single model.
         stated: costs that the card of a system states, of a training on `stated_hardware`.
     """
 
@@ -96,7 +100,7 @@ class Row:
     held_out: dict[str, Spread] = field(default_factory=dict)
     more: dict[str, Spread] = field(default_factory=dict)
     facts: dict[str, dict[str, Spread]] = field(default_factory=dict)
-    budget_series: object = None
+    without_schedule: object = None
     stated: dict[str, Quantity] = field(default_factory=dict)
     stated_hardware: str = ""
 
@@ -121,7 +125,8 @@ class Row:
 class Group:
     """Rows that may be ranked against each other: same data, split, track and signature.
 
-    On the track "systems", rows share only the fields that scores depend on (`Run.table_signature`).
+    On the track "systems", rows share only the fields that scores depend on (`Run.table_signature`). Baselines are
+    rows or references that the other rows are tested against.
 
     Attributes:
         rows: sorted by mean `metric`, best first; rows without a score come last.
@@ -129,7 +134,7 @@ class Group:
             signature.
         separating: fields that differ between this group and others of the same data set and split.
         comparisons: the tests that ranks on `metric` are derived from.
-        budget: how many times the preset's epochs its rows were trained.
+        budget: length of training as a multiple of the preset's epochs.
         budget_series: equal for groups that differ only in their budget.
     """
 
@@ -151,13 +156,15 @@ class Group:
         """All fields that can differ between groups of a split."""
         return {"data": self.fingerprint, "track": self.track, **self.signature}
 
-    def fields_beside(self, group: "Group") -> dict[str, str]:
-        """Its `fields`, to be compared with another group's; a group of references alone differs only in its data."""
-        return self.fields if self.rows and group.rows else {**group.fields, "data": self.fingerprint}
+    def fields_compared_with(self, group: "Group") -> dict[str, str]:
+        """Its `fields`; if either group has only references, those of `group` with its own data: only data differ."""
+        if self.rows and group.rows:
+            return self.fields
+        return {**group.fields, "data": self.fingerprint}
 
     @property
     def models(self) -> list[Row]:
-        """Its rows without the baselines."""
+        """Its rows without those that are baselines."""
         ranks = [(row, row.ranks.get(self.metric)) for row in self.rows]
         return [row for row, rank in ranks if rank is None or not rank.is_baseline]
 
@@ -172,7 +179,7 @@ class Group:
         if self.track != SYSTEMS:
             return False
         if self.comparisons is not None and self.comparisons.rows:
-            return not self.comparisons.seeds
+            return not self.comparisons.seeds  # without seeds, the comparisons are over images alone
         return any(len(row.seeds) == 1 for row in self.rows)
 
     @property
@@ -205,16 +212,16 @@ class _Context:
         metric: the metric that rows are sorted by.
         tested: all metrics that are tested.
         options: how rows are ranked.
-        budget_series: runs by everything but the budget, then by budget, then by model.
-        older: by key of a run, why it is outdated.
+        runs_by_budget: runs by everything but the budget, then by budget, then by model.
+        outdated: by key of a run, why it is outdated.
     """
 
     store: Store
     metric: str
     tested: Sequence[str]
     options: RankingOptions
-    budget_series: Mapping[object, Mapping[int, Mapping[object, Sequence[Run]]]]
-    older: Mapping[str, str]
+    runs_by_budget: Mapping[object, Mapping[int, Mapping[object, Sequence[Run]]]]
+    outdated: Mapping[str, str]
 
     def image_scores(self, runs: Iterable[Run], split: str, metric: str) -> ScoreMatrix:
         """Scores by image; their mean is the score."""
@@ -230,14 +237,14 @@ def leaderboard(
     runs: Sequence[Run] | None = None,
     every_metric: bool = True,
 ) -> list[Group]:
-    """The groups of every data set, in the order in which they were first planned.
+    """The groups of every data set, in the order of their first runs; groups of references alone come last.
 
     Rows that differ in any field of the signature, in the track or in the data's fingerprint never share a group.
 
     Args:
         metric: sorts the rows of each group.
         runs: the finished runs, if they were read before.
-        every_metric: test all metrics; otherwise only `metric` has ranks, and intervals over several seeds.
+        every_metric: test all metrics; otherwise only `metric` gets ranks, and its intervals over seeds.
     """
     if runs is None:
         with store.reading() as connection:
@@ -255,14 +262,14 @@ def leaderboard(
             else:
                 references.setdefault((run.fingerprint, split), []).append(run)
 
-    budget_series: dict[object, dict[int, dict[object, list[Run]]]] = {}
+    runs_by_budget: dict[object, dict[int, dict[object, list[Run]]]] = {}
     runs_of_split: dict[tuple[str, str], list[Run]] = {}
     for (_, split), members in runs_by_group.items():
         runs_of_split.setdefault((members[0].fingerprint, split), []).extend(members)
         for run in members:
-            budgets = budget_series.setdefault((run.budget_series, split), {})
-            budgets.setdefault(run.budget, {}).setdefault(_ignoring_schedule(run), []).append(run)
-    context = _Context(store, metric, tested, options, budget_series, outdated(runs))
+            budgets = runs_by_budget.setdefault((run.budget_series, split), {})
+            budgets.setdefault(run.budget, {}).setdefault(_without_schedule(run), []).append(run)
+    context = _Context(store, metric, tested, options, runs_by_budget, outdated(runs))
     groups = [
         _group(members, split, references, runs_of_split, context) for (_, split), members in runs_by_group.items()
     ]
@@ -271,29 +278,32 @@ def leaderboard(
         if (fingerprint, split) not in accompanied:
             groups.append(_group_of_references(lone_references, split, context))
     for index, group in enumerate(groups):
-        rivals = [other for other in groups if (other.dataset, other.split) == (group.dataset, group.split)]
-        fields = [other.fields_beside(group) for other in rivals]
+        groups_of_split = [other for other in groups if (other.dataset, other.split) == (group.dataset, group.split)]
+        fields = [other.fields_compared_with(group) for other in groups_of_split]
         groups[index] = replace(group, separating=tuple(_differences(group.fields, fields)))
     return groups
 
 
-def _ignoring_schedule(run: Run) -> object:
+def _without_schedule(run: Run) -> object:
     """Model and configuration of a run without its schedule."""
     return run.model, frozenset(item for item in run.variant.items() if not item[0].startswith("preset.schedule."))
 
 
 def _gain(runs: Sequence[Run], split: str, margin: float, context: _Context) -> Gain | None:
-    """What the next larger budget gains for the model of these runs, over the seeds that both have."""
-    budgets = context.budget_series.get((runs[0].budget_series, split), {})
+    """What more training gains the model of these runs, by the next larger budget whose shared seeds are all scored.
+
+    It is `finished` if at least twice the budget gained no more than the margin.
+    """
+    budgets = context.runs_by_budget.get((runs[0].budget_series, split), {})
     for next_budget in sorted(budget for budget in budgets if budget > runs[0].budget):
-        longer_runs = budgets[next_budget].get(_ignoring_schedule(runs[0]), ())
+        longer_runs = budgets[next_budget].get(_without_schedule(runs[0]), ())
         seeds = {run.seed for run in runs} & {run.seed for run in longer_runs}
-        scores, longer_scores = (
-            _values([run for run in side if run.seed in seeds], split, context.metric) for side in (runs, longer_runs)
-        )
-        if not seeds or not len(scores) == len(longer_scores) >= len(seeds):
+        scores = _values([run for run in runs if run.seed in seeds], split, context.metric)
+        longer_scores = _values([run for run in longer_runs if run.seed in seeds], split, context.metric)
+        if not seeds or scores.keys() != seeds or longer_scores.keys() != seeds:
             continue
-        times, gap = next_budget / runs[0].budget, fmean(longer_scores.values()) - fmean(scores.values())
+        times = next_budget / runs[0].budget
+        gap = fmean(longer_scores.values()) - fmean(scores.values())
         return Gain(next_budget, times, gap, finished=times >= 2 and gap <= margin)
     return None
 
@@ -315,13 +325,15 @@ def rows_of(runs: Iterable[Run]) -> list[list[Run]]:
 def _independent(runs: Sequence[Run]) -> list[Run]:
     """The runs of a row without those that share a model, or a file of captions, with an earlier one.
 
-    Each command numbers files and ensembles from 0, so runs of equal seeds get new ones. A checkpoint has no seeds:
-    only its last run counts.
+    Seeds that collide are renumbered, since every command numbers its files and ensembles from 0. Of a system that was
+    run here from a checkpoint, only the last run counts.
     """
     if runs[0].is_system and runs[0].kind != "captions":
         return [max(runs, key=lambda run: run.id)]
-    independent, used_sources = list[Run](), set[str]()
+    independent: list[Run] = []
+    used_sources: set[str] = set()
     for run in runs:
+        # The members of an ensemble, the digest of a file of captions, or the run itself.
         sources = set(run.config.get("members") or [run.card.get("sha256", run.key)])
         if used_sources.isdisjoint(sources):
             used_sources |= sources
@@ -346,32 +358,37 @@ def _group(
     first = members[0]
     rows = _sorted_rows(members, split, context.metric)
     machines = majority_machine(run.environment for run in members)
-    references = _newest(all_references.get((first.fingerprint, split), ()), first.table_conditions)
-    reference_rows = _sorted_rows(references, split, context.metric)
+    reference_runs = _one_run_each(all_references.get((first.fingerprint, split), ()), first.table_conditions)
+    reference_rows = _sorted_rows(reference_runs, split, context.metric)
     other_rows = rows_of(run for run in runs_of_split[first.fingerprint, split] if run.comparable != first.comparable)
-    baselines = baseline_rows(rows, rows_of(references), other_rows)
+    baselines = baseline_rows(rows, rows_of(reference_runs), other_rows)
 
     means = [_mean(runs, split, context.metric) for runs in rows]
     human = next((_mean(runs, split, context.metric) for runs in reference_rows if runs[0].model == "human"), None)
     margin = margin_of(context.options, human, means)
     gains = [_gain(runs, split, margin[0], context) for runs in rows]
-    table = _Table(rows, reference_rows, baselines, split, margin, {index for index, gain in enumerate(gains) if gain})
+    trained_longer = {index for index, gain in enumerate(gains) if gain is not None}
+    table = _Table(rows, reference_rows, baselines, split, margin, trained_longer)
     tests = _test_table(table, context)
 
     other_hardware = rows_on_other_hardware(rows)
     group_rows = []
     for index, (runs, gain) in enumerate(zip(rows, gains, strict=True)):
-        rivals = [other[0].variant for other in rows if other[0].model == runs[0].model]
-        differs = _differences(runs[0].variant, rivals)
+        variants_of_model = [other[0].variant for other in rows if other[0].model == runs[0].model]
+        differs = _differences(runs[0].variant, variants_of_model)
         if first.is_system:
             differs |= _conditions_of_system(runs[0], rows)
         row = _row(runs, split, tests.scores[index], differs, context, machines)
         ranks = {metric: tests.ranks[metric][index] for metric in context.tested}
         group_rows.append(replace(row, ranks=ranks, other_hardware=other_hardware.get(index), gain=gain))
     return Group(
-        *(first.dataset, first.fingerprint, split, first.table_track, first.table_signature),
+        dataset=first.dataset,
+        fingerprint=first.fingerprint,
+        split=split,
+        track=first.table_track,
+        signature=first.table_signature,
         rows=tuple(group_rows),
-        references=_references(references, table, tests, first.table_conditions, context),
+        references=_references(reference_runs, table, tests, first.table_conditions, context),
         comparisons=tests.comparisons,
         budget=first.budget,
         budget_series=first.budget_series,
@@ -382,9 +399,16 @@ def _group(
 def _group_of_references(runs: Sequence[Run], split: str, context: _Context) -> Group:
     """A group of references, for data without any model."""
     first = runs[0]
-    references = _newest(runs, {})
-    table = _Table([], _sorted_rows(references, split, context.metric), [], split, (0.0, None), set())
-    rows = _references(references, table, _test_table(table, context), {}, context)
+    reference_runs = _one_run_each(runs, {})
+    table = _Table(
+        rows=[],
+        references=_sorted_rows(reference_runs, split, context.metric),
+        baselines=[],
+        split=split,
+        margin=(0.0, None),
+        trained_longer=set(),
+    )
+    rows = _references(reference_runs, table, _test_table(table, context), {}, context)
     return Group(first.dataset, first.fingerprint, split, first.track, references=rows, metric=context.metric)
 
 
@@ -459,15 +483,18 @@ def _test_metric(table: _Table, tests: _Tests, metric: str, context: _Context) -
 
 
 def _conditions_of_system(run: Run, rows: Iterable[Sequence[Run]]) -> dict[str, str | None]:
-    """How a system was run, where others of its table were run differently; `ids` where images were not named."""
+    """How a system was run, where others of its table were run differently.
+
+    A file of captions that does not name its images has `ids`: how they were matched.
+    """
     variant = run.variant
     conditions: dict[str, str | None] = {}
     if run.kind != "captions":
         # Only names are compared: the digest behind the name of a template differs between families of models.
         variants = [variant, *(other[0].variant for other in rows if other[0].kind != "captions")]
-        names = [{field: value.partition("#")[0] for field, value in fields.items()} for fields in variants]
-        for field_name in _differences(names[0], names[1:]):
-            if field_name in _RUN_HERE_WITH:
+        without_digests = [{field: value.partition("#")[0] for field, value in fields.items()} for fields in variants]
+        for field_name in _differences(without_digests[0], without_digests[1:]):
+            if field_name in _PROCESSING_FIELDS:
                 conditions[field_name] = variant.get(field_name)
     if "ids" in variant:
         conditions["ids"] = variant["ids"]
@@ -478,12 +505,12 @@ def _references(
     runs: Sequence[Run], table: _Table, tests: _Tests, conditions: Mapping[str, str], context: _Context
 ) -> tuple[Row, ...]:
     """The rows of references, which name how they differ from the `conditions` of the group, if it has any."""
-    group = [conditions] if conditions else []
+    compared = [conditions] if conditions else []
     machines = majority_machine(run.environment for run in runs)
     rows = []
     for row, scores in zip(table.references, tests.scores[len(table.rows) :], strict=True):
-        differs = _differences(row[0].conditions, group)
-        if group and conditions["track"] == SYSTEMS:  # references have other tracks and most other fields
+        differs = _differences(row[0].conditions, compared)
+        if conditions and conditions["track"] == SYSTEMS:  # references have other tracks and most other fields
             differs = {
                 name: value
                 for name, value in differs.items()
@@ -496,17 +523,18 @@ def _references(
     return tuple(rows)
 
 
-def _newest(runs: Sequence[Run], conditions: Mapping[str, str]) -> list[Run]:
-    """Each reference once: the run of the group's results revision, or else the last."""
-    by_code: dict[object, list[Run]] = {}
+def _one_run_each(runs: Sequence[Run], conditions: Mapping[str, str]) -> list[Run]:
+    """One run of each reference: the last of the group's results revision, or else the last."""
+    by_reference: dict[object, list[Run]] = {}
     for run in runs:
-        same = frozenset(without_code(run.conditions).items())
-        by_code.setdefault((run.model, run.seed, same), []).append(run)
+        other_conditions = frozenset(without_code(run.conditions).items())
+        by_reference.setdefault((run.model, run.seed, other_conditions), []).append(run)
     revision = conditions.get("rev")
-    return [
-        next((run for run in reversed(same) if run.signature.get("rev") == revision), same[-1])
-        for same in by_code.values()
-    ]
+    chosen = []
+    for candidates in by_reference.values():
+        of_revision = [run for run in candidates if revision is not None and run.signature.get("rev") == revision]
+        chosen.append((of_revision or candidates)[-1])
+    return chosen
 
 
 def _row(
@@ -535,17 +563,17 @@ def _row(
         other_machines=other_machines,
         code_version=runs[0].code_version,
         differs=differs,
-        outdated=context.older.get(runs[-1].key),
+        outdated=context.outdated.get(runs[-1].key),
         plugins=_plugins(runs[0]),
         unmatched=str(runs[0].config.get("unmatched", "")),
-        members=len(runs[0].config.get("members") or "1"),
+        members=len(runs[0].config.get("members") or [runs[0].key]),
         pretraining=runs[0].pretraining,
         held_out=spreads({run.seed: run.held_out.metrics(split) for run in runs}),
         more=over_seeds(kind="further"),
         facts={domain: over_seeds(domain, "fact") for domain in runs[0].scores.domains(split, "fact")},
         learning={run.seed: run.learning for run in runs if run.learning is not None},
         by_seed=_values(runs, split, context.metric),
-        budget_series=_ignoring_schedule(runs[0]),
+        without_schedule=_without_schedule(runs[0]),
         stated=_stated_costs(runs[0].card),
         stated_hardware=runs[0].card.get("hardware") or "",
     )
@@ -587,20 +615,27 @@ def _plugins(run: Run) -> tuple[str, ...]:
 
 
 def outdated(runs: Sequence[Run]) -> dict[str, str]:
-    """Why runs are outdated, by key: the last run, or their model's last with the same plug-ins, has newer code."""
-    newest: dict[object, CodeRecord] = {}
+    """Why runs are outdated, by key.
+
+    A run is outdated if the last run has another results revision, or if the last run of its model with the same
+    plug-ins has other code of the model.
+    """
+    last_of_model: dict[object, CodeRecord] = {}
     last: CodeRecord | None = None
     reasons = {}
     for run in sorted(runs, key=lambda run: run.ended):
         if run.code is not None:
-            newest[run.model, _plugins(run)] = last = run.code
+            last = run.code
+            last_of_model[run.model, _plugins(run)] = run.code
     for run in runs:
         if run.code is None or last is None:
             reasons[run.key] = f"captionbench {run.code_version} made it, which did not record its code"
         elif run.code.revision != last.revision:
             reasons[run.key] = f"of results revision {run.code.revision}, the newest is {last.revision}"
-        elif run.code.model != (of_model := newest[run.model, _plugins(run)]).model:
-            changed = [path for path in run.code.changed_files(of_model) if not path.startswith("harness/")]
-            suffix = f" and {len(changed) - _NAMED} more" if len(changed) > _NAMED else ""
-            reasons[run.key] = f"made before {', '.join(changed[:_NAMED])}{suffix} changed"
+        elif run.code.model != last_of_model[run.model, _plugins(run)].model:
+            # Changes of the harness are covered by the revision.
+            files = run.code.changed_files(last_of_model[run.model, _plugins(run)])
+            changed = [path for path in files if not path.startswith("harness/")]
+            suffix = f" and {len(changed) - _MAX_NAMED_FILES} more" if len(changed) > _MAX_NAMED_FILES else ""
+            reasons[run.key] = f"made before {', '.join(changed[:_MAX_NAMED_FILES])}{suffix} changed"
     return reasons

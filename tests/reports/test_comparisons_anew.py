@@ -126,7 +126,7 @@ def test_pairs_and_places(number: int, exported: list[dict[str, Any]], scores: d
         needed = [max(2, ceil(times)) if 0 < times < 1e7 else None for times in (by_seeds, by_images)]
         assert [pair["seeds"], pair["images"]] == (needed if pair["verdict"] == "unknown" else [None, None])
     for model, at in enumerate(found["rows"]):
-        standing = rows[at]["standings"]["CIDEr-D"]
+        standing = rows[at]["ranks"]["CIDEr-D"]
         if standing["reason"] is None:
             assert (standing["best"], standing["worst"]) == (1 + better[model], count - worse[model])
 
@@ -136,7 +136,7 @@ def test_baselines(exported: list[dict[str, Any]], scores: dict[str, np.ndarray]
     by_model = {row["model"]: np.stack([scores[key] for key in row["keys"]]) for row in rows}
     tests, found = [], []
     for row in exported[0]["rows"]:
-        for test in row["standings"]["CIDEr-D"]["baselines"]:
+        for test in row["ranks"]["CIDEr-D"]["baselines"]:
             tests.append(test)
             found.append(apart(by_model[row["model"]], by_model[test["baseline"]]))
     gaps, parts, left, degrees = np.transpose(found)

@@ -150,7 +150,7 @@ def test_a_metric_with_a_line_and_a_call_is_in_every_format(finished: Store, tmp
 
     for row in json.loads(as_json(contents))[0]["rows"]:
         assert row["scores"]["Overlap"]["mean"] == pytest.approx(means[row["model"]], rel=1e-12), "JSON"
-        assert row["standings"]["Overlap"]["best"] in (1, 2), "it is tested as every metric is"
+        assert row["ranks"]["Overlap"]["best"] in (1, 2), "it is tested as every metric is"
 
 
 @pytest.mark.usefixtures("new_cost")

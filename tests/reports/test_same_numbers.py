@@ -71,11 +71,11 @@ def test_every_format_has_the_numbers_of_an_independent_computation(store: Store
         assert (row["model"], row["rank_low"], row["rank_high"]) == (model, place[0], place[-1]), "CSV"
         bounds = [float(row[f"cider_d_{end}"]) for end in ("low", "high")]
         assert [round(bound, 1) for bound in bounds] == [low, high]
-        standing = exported[number]["standings"]["CIDEr-D"]
+        standing = exported[number]["ranks"]["CIDEr-D"]
         assert (standing["best"], standing["worst"]) == (int(place[0]), int(place[-1])), "JSON"
         found = exported[number]["scores"]["CIDEr-D"]
         assert [round(100 * found[end], 1) for end in ("low", "high")] == [low, high]
-    assert exported[1]["standings"]["CIDEr-D"]["against_best"] == pytest.approx(p, rel=1e-9)
+    assert exported[1]["ranks"]["CIDEr-D"]["against_best"] == pytest.approx(p, rel=1e-9)
     assert tests["p_against_best"][1] == pytest.approx(p, rel=1e-9)
 
 

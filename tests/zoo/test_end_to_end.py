@@ -91,8 +91,8 @@ def test_drop_path_and_dropout_are_the_parts_own():
         ({"backbone_options": {"checkpoint_path": "net.pth"}}, "has no option checkpoint_path"),
         ({"backbone_options": {"pretrained_cfg": {"file": "net.pth"}}}, "has no option pretrained_cfg"),
         ({"backbone_options": {"no_such_option": 1}}, "no_such_option"),
-        ({"body": "blind", "static_lengths": (2,)}, "sees none"),
-        ({"body": "expansionnet_v1", "static_lengths": (2,)}, "sees regions"),
+        ({"body": "blind", "static_lengths": (2,)}, "needs none"),
+        ({"body": "expansionnet_v1", "static_lengths": (2,)}, "needs regions"),
         ({"body_size": 3}, "body_size"),
     ],
 )

@@ -57,7 +57,7 @@ def test_a_plug_in_sees_what_its_card_says(what, changes):
     zoo.register_model(a_card(name="right"))
     zoo.create_model("right", **SIZES)
     zoo.register_model(a_card(**changes))
-    with pytest.raises(zoo.ZooError, match=f"the card of mine says {what}="):
+    with pytest.raises(zoo.ZooError, match=f"the card of mine has {what}="):
         zoo.create_model("mine", **SIZES)
 
 

@@ -3,8 +3,8 @@
 S. He, W. Liao, H. R. Tavakoli, M. Yang, B. Rosenhahn, N. Pugeault: "Image Captioning through Image Transformer", ACCV
 2020 (arXiv:2004.14231). Code: https://github.com/wtliao/ImageTransformer (no licence stated), which builds on AoANet's.
 
-Where code and paper differ, this follows the code; for the spatial graph, the argument `graph` chooses between them
-(`zoo.layers.spatial_graph`).
+Where code and paper differ, this follows the code, except for the spatial graph: by default it is the paper's, and with
+`graph="official"` the code's (`zoo.layers.spatial_graph`).
 """
 
 from collections.abc import Collection, Sequence
@@ -27,7 +27,7 @@ class SpatialEncoder(nn.Module):
     """AoANet's refiner, some of whose layers have three attentions: to parents, neighbours and children (section 3.2).
 
     Args:
-        wide: the layers with three attentions, counted from 1.
+        wide: the layers with three attentions, counted from 1; the paper calls such a transformer layer wider.
     """
 
     def __init__(self, d_model: int, n_heads: int, n_layers: int, dropouts: AoADropouts, wide: Collection[int]) -> None:
@@ -38,7 +38,7 @@ class SpatialEncoder(nn.Module):
             if index in self.wide:
                 gate = AttentionOnAttention(d_model, dropouts.gate)
                 mixer = SpatialGraphAttention(d_model, n_heads, dropouts.attention, gate)
-                layer = EncoderLayer(mixer, d_model, None, dropouts.branch, norm=AnnotatedNorm)
+                layer = EncoderLayer(mixer, d_model, d_ff=None, dropout=dropouts.branch, norm=AnnotatedNorm)
             else:
                 layer = aoa_layer(d_model, n_heads, dropouts)
             self.layers.append(layer)
@@ -68,7 +68,8 @@ class ImageTransformer(AoACaptioner):
         wide_layers: encoder layers, counted from 1, with three attentions; None for all.
         spatial: whether each of these three attends to one relation of the graph, parents, neighbours or children;
             otherwise all three attend to all regions and are averaged.
-        sub_transformers: M, parallel cross-attentions in the decoder, whose results are averaged.
+        sub_transformers: M, parallel cross-attentions in the decoder, whose results are averaged (`n_memories` of
+            `AoACaptioner`, `core.implicit*` in the authors' code).
         graph: how the graph is built from boxes; see `GraphMode`.
     """
 
@@ -89,7 +90,7 @@ class ImageTransformer(AoACaptioner):
         sub_transformers: int = 3,
         graph: GraphMode = "paper",
     ) -> None:
-        head_width(d_model, n_heads)
+        head_width(d_model, n_heads)  # raises where the heads do not divide d_model
         all_layers = range(1, n_encoder_layers + 1)
         wide = set(all_layers if wide_layers is None else wide_layers)
         nonexistent = sorted(wide - set(all_layers))
@@ -110,10 +111,11 @@ class ImageTransformer(AoACaptioner):
             attention_dropout=attention_dropout,
             max_len=max_len,
         )
-        self.uses_graph, self.graph_mode = spatial and bool(wide), graph
+        self.uses_graph = spatial and bool(wide)
+        self.graph_mode = graph
 
     def refine(self, regions: Tensor, mask: Tensor, visual: Visual) -> Tensor:
-        """Encode the regions (B, L, D) with the spatial graph of their boxes, unless `spatial` is False."""
+        """Encode the regions (B, L, D); with the spatial graph of their boxes if `uses_graph`."""
         graph = None
         if self.uses_graph:
             if visual.boxes is None:
@@ -130,11 +132,12 @@ CONVERTER = replace(
     AOANET_CONVERTER,
     source="the Image Transformer",
     renames=(
+        # One query for all three attentions; keys and values are one each, in the order of `SpatialGraphAttention`.
         (r"self_attn\.q_linears\b", "mixer.query"),
         (r"self_attn\.k_linears\b", "mixer.keys"),
         (r"self_attn\.v_linears\b", "mixer.values"),
         *AOANET_CONVERTER.renames,
-        (r"^core\.implicit(\d+)\b", lambda match: f"memories.{int(match[1]) - 1}"),
+        (r"^core\.implicit(\d+)\b", lambda match: f"memories.{int(match[1]) - 1}"),  # theirs count from 1
     ),
 )
-"""Weights of the authors' code, which builds on AoANet's. Shapes do not determine `n_heads` and `graph`."""
+"""Weights of the authors' code, which builds on AoANet's. Not in them: `n_heads`, `graph`, `spatial`."""

@@ -143,5 +143,5 @@ def test_references_of_other_data_have_a_table_and_take_no_condition_away() -> N
         (("data", "coco#2", ("coco#1",)),),
     ]
     assert [line.model for line in second.table.references] == ["human"]
-    assert main.fields_beside(other) == {"data": "coco#1", "track": "references"}
-    assert other.fields_beside(main) == {**main.fields, "data": "coco#2"}
+    assert main.fields_compared_with(other) == {"data": "coco#1", "track": "references"}
+    assert other.fields_compared_with(main) == {**main.fields, "data": "coco#2"}

@@ -103,10 +103,10 @@ def test_a_pair_that_turns_over_two_budgets_is_told() -> None:
 
 
 def test_two_rows_of_one_model_stay_two_lines() -> None:
-    newer, older = (replace(LONG.rows[1], budget_series=code) for code in ("newer", "older"))
+    newer, older = (replace(LONG.rows[1], without_schedule=code) for code in ("newer", "older"))
     older = replace(older, scores={"CIDEr-D": Spread(0.5, 0.01, 3)})
     long = replace(LONG, rows=(newer, older), comparisons=None)
-    short = replace(SHORT, rows=(replace(SHORT.rows[0], budget_series="newer"),), comparisons=None)
+    short = replace(SHORT, rows=(replace(SHORT.rows[0], without_schedule="newer"),), comparisons=None)
     found = budget_table(long, [short, long], {})
     assert found is not None
     assert [[line.cells[at].text for at in (0, 2)] for line in found.table.lines] == [["100.0", "101.0"], ["", "50.0"]]

@@ -73,8 +73,8 @@ def test_json_has_reasons_and_each_metric_its_own_tests(shown: Contents) -> None
     missing = rows["blind"]["scores"]["METEOR"]
     assert (missing.pop("reason"), missing.pop("n")) == ("METEOR took longer than 300 s", 0)
     assert set(missing.values()) == {None}
-    standings = rows["expansionnet_v2"]["standings"]
-    assert (standings["CIDEr-D"]["best"], rows["blind"]["standings"]["CIDEr-D"]["is_baseline"]) == (1, True)
+    standings = rows["expansionnet_v2"]["ranks"]
+    assert (standings["CIDEr-D"]["best"], rows["blind"]["ranks"]["CIDEr-D"]["is_baseline"]) == (1, True)
     assert [test["baseline"] for test in standings["CIDEr-D"]["baselines"]] == ["blind", "retrieval"]
     others = {metric: of for metric, of in standings.items() if metric != "CIDEr-D"}
     assert others
