@@ -158,13 +158,13 @@ def write_baseline(folder: Path, model: str) -> None:
     whole, place = Recording.read(ROOT / BASELINE), folder / BASELINE
     others = tuple(f"{name}." for name in whole.request.models if name != model)
     kept = []
-    for each in (each for each in whole.series if each.model in ("", model)):
-        if each.layer == "settings":
-            pairs = [(at, value) for at, value in each.by_place().items() if not at.startswith(others)]
-            each = each.model_copy(
-                update={"places": tuple(at for at, _ in pairs), "values": tuple(v for _, v in pairs)}
-            )
-        kept.append(each)
+    for recorded in whole.series:
+        if recorded.model not in ("", model):
+            continue
+        if recorded.layer == "settings":
+            values = {name: value for name, value in recorded.by_position().items() if not name.startswith(others)}
+            recorded = recorded.model_copy(update={"positions": tuple(values), "values": tuple(values.values())})
+        kept.append(recorded)
     request = whole.request.model_copy(update={"models": (model,)})
     place.mkdir(parents=True, exist_ok=True)
     baseline = whole.model_copy(update={"request": request, "series": tuple(kept)})

@@ -154,7 +154,7 @@ def record(gate: Gate, folder: Path, reporter: Reporter, expected: Recording | N
         ]
         evaluator.warm_up([*texts, *_WRITTEN], ())
         for model in gate.models:
-            reporter.note(f"{model.name}: what it says, and its first steps")
+            reporter.note(f"{model.name}: inference and first steps")
             recorder = _Recorder(gate, model.name, weights_of(folder, model.name), evaluator)
             recording += recorder.measured() if expected is None else recorder.attempted(expected)
         recording += _metrics(gate, evaluator)
@@ -174,10 +174,10 @@ def record(gate: Gate, folder: Path, reporter: Reporter, expected: Recording | N
 def widest_tolerance(recording: Recording) -> Iterator[str]:
     """Of each model's stages what rounding allows its loss at the last step, relative to it."""
     for recorded in recording.series:
-        if recorded.layer == "starts" and recorded.what.endswith(": loss"):
+        if recorded.layer == "first_steps" and recorded.quantity.endswith(": loss"):
             largest = max(abs(float(value)) for value in recorded.values)
-            allowed = f"{recorded.tolerance[-1] / largest:.0e} at step {recorded.places[-1]}"
-            yield f"{recorded.model}, {recorded.what}: rounding allows {allowed}"
+            allowed = f"{recorded.tolerance[-1] / largest:.0e} at step {recorded.positions[-1]}"
+            yield f"{recorded.model}, {recorded.quantity}: rounding allows {allowed}"
 
 
 def _settings(gate: Gate) -> Series:
@@ -290,13 +290,16 @@ class _Recorder:
     def attempted(self, expected: Recording) -> Iterator[Series]:
         """All layers; where one cannot be run, the reason stands in place of its numbers."""
         stored = {
-            recorded_series.what: recorded_series
+            recorded_series.quantity: recorded_series
             for recorded_series in expected.series
             if recorded_series.model == self.model
         }
         parts: dict[str, Callable[[], Iterator[Series]]] = {
-            "speaks": partial(self.inference, stored=stored),
-            **{f"starts {stage.name}": partial(self.first_steps, stage) for stage in self.gate.preset.schedule.stages},
+            "inference": partial(self.inference, stored=stored),
+            **{
+                f"first steps of {stage.name}": partial(self.first_steps, stage)
+                for stage in self.gate.preset.schedule.stages
+            },
         }
         for part, recorded in parts.items():
             outcome = RUNS
@@ -310,29 +313,21 @@ class _Recorder:
         """Everything, with tolerances."""
         near = [(ONE_ROUNDING * 2**seed, seed) for seed in range(REPLICAS)]
         far = [(MANY_ROUNDINGS, seed) for seed in range(REPLICAS)]
-        replicas_of_inference = [
-            *(
-                measured_series
-                for moved in near
-                for measured_series in self.inference(moved)
-                if isinstance(measured_series.values[0], float)
-            )
-        ]
-        replicas_of_inference += [
-            measured_series
-            for moved in far
-            for measured_series in self.inference(moved)
-            if isinstance(measured_series.values[0], str)
-        ]
-        yield from (measured_series.with_tolerance(replicas_of_inference) for measured_series in self.inference())
-        yield self._runs("speaks", RUNS)
+        replicas_of_inference = []
+        for perturbations, kind in ((near, float), (far, str)):
+            for perturbation in perturbations:
+                recorded = self.inference(perturbation)
+                replicas_of_inference += [item for item in recorded if isinstance(item.values[0], kind)]
+        for recorded_series in self.inference():
+            yield recorded_series.with_tolerance(replicas_of_inference)
+        yield self._runs("inference", RUNS)
         for stage in self.gate.preset.schedule.stages:
             replicas = [measured_series for moved in near for measured_series in self.first_steps(stage, moved)]
             yield from (measured_series.with_tolerance(replicas) for measured_series in self.first_steps(stage))
-            yield self._runs(f"starts {stage.name}", RUNS)
+            yield self._runs(f"first steps of {stage.name}", RUNS)
 
     def _runs(self, part: str, outcome: str) -> Series:
-        layer: Layer = "speaks" if part == "speaks" else "starts"
+        layer: Layer = "inference" if part == "inference" else "first_steps"
         return series(layer, self.model, part, "part", {part: outcome}, self.model_sources)
 
     def _built(self, has_stored_weights: bool, perturbation: tuple[float, int] | None) -> Captioner:
@@ -384,7 +379,7 @@ class _Recorder:
                 (paths for start, paths in likely.items() if name.startswith(start)), default_paths
             )
             yield series(
-                "starts", self.model, f"{stage.name}: {name}", "step", values, paths_of_quantity, rounding=_STARTS
+                "first_steps", self.model, f"{stage.name}: {name}", "step", values, paths_of_quantity, rounding=_STARTS
             )
 
     @torch.inference_mode()
@@ -394,7 +389,7 @@ class _Recorder:
         """Inference with the stored weights: logits, captions and their scores, samples and their rewards."""
         model, context = self._built(True, perturbation).eval(), self.gate.context
         vocabulary, data, source = context.inputs.vocabulary, context.data, context.source(model.visual)
-        make_series = partial(series, "speaks", self.model)
+        make_series = partial(series, "inference", self.model)
         # Teacher forcing, of captions of several lengths at once.
         shown_samples = data.evaluated["test"][:6]
         rows = [
@@ -403,15 +398,15 @@ class _Recorder:
         tokens = pad_rows(rows, vocabulary.pad)
         visual = source.visual([item.image_id for item in shown_samples], model.visual).to("cpu")
         logits = model(visual, tokens[:, :-1]).double()
-        logits_by_place = {
+        logits_by_position = {
             f"{image}, caption {row_index % 2 + 1}, word {word}": logits[row_index, word - 1]
             for row_index, row in enumerate(rows)
             for image in [shown_samples[row_index // 2].image_id]
             for word in range(1, len(row))
         }
-        projected = {place: _projected(item) for place, item in logits_by_place.items()}
+        projected = {position: _projected(item) for position, item in logits_by_position.items()}
         yield make_series("logits", "image", projected, self.model_sources, rounding=_LOGITS)
-        likeliest = {place: float(item.log_softmax(-1).max()) for place, item in logits_by_place.items()}
+        likeliest = {position: float(item.log_softmax(-1).max()) for position, item in logits_by_position.items()}
         yield make_series("log-probabilities", "image", likeliest, self.model_sources, rounding=_LOGITS)
         # Beam search on every image, and what it scores.
         ids = [item.image_id for samples in data.evaluated.values() for item in samples]
@@ -432,7 +427,7 @@ class _Recorder:
     def _scored(self, captions: dict[str, str], stored: Series | None, likely: Sequence[str]) -> Iterator[Series]:
         """Scores of its captions, and of the stored ones, which the metrics alone can change."""
         stored_captions = (
-            captions if stored is None else {image: str(value) for image, value in stored.by_place().items()}
+            captions if stored is None else {image: str(value) for image, value in stored.by_position().items()}
         )
         metric_paths = ("harness/metrics/", "harness/benchmark/scoring.py")
         for split, samples in self.gate.context.data.evaluated.items():
@@ -446,7 +441,7 @@ class _Recorder:
             title = f"scores of stored captions of {split}"
             yield series("metrics", self.model, title, "metric", scores[0], metric_paths, rounding=_SCORE)
             overall_scores = {name: value for name, value in scores[-1].items() if name.endswith(" overall")}
-            scores_series = series("speaks", self.model, f"scores on {split}", "metric", overall_scores, likely)
+            scores_series = series("inference", self.model, f"scores on {split}", "metric", overall_scores, likely)
             yield scores_series.model_copy(update={"tolerance": (_POINTS,)})
 
     def _sampled(self, model: Captioner, stage: Stage) -> Iterator[Series]:
@@ -464,7 +459,7 @@ class _Recorder:
                 caption = vocabulary.decode(drawn.tokens[image_index, sample_index].tolist())
                 texts[f"{image}, sample {sample_index + 1}"] = f"{caption}: {reward:.4f}"
         likely = ("zoo/decoding.py", "harness/training/self_critical.py", "harness/metrics/", *self.model_sources)
-        yield series("speaks", self.model, "sampled captions and their rewards", "image", texts, likely)
+        yield series("inference", self.model, "sampled captions and their rewards", "image", texts, likely)
 
 
 def _norm(tensors: Sequence[Tensor]) -> float:

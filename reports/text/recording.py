@@ -16,8 +16,8 @@ TITLES: Final[dict[Layer, str]] = {
     "settings": "Settings as before",
     "data": "Sees and reads as before",
     "metrics": "Scores as before",
-    "speaks": "Speaks as before",
-    "starts": "Starts as before",
+    "inference": "Inference as before",
+    "first_steps": "First steps as before",
 }
 _SHOWN: Final = 3
 _FILES: Final = 3
@@ -41,13 +41,13 @@ def conclusion(judged: Judged) -> str:
 
 def describe_finding(finding: Finding) -> str:
     """A finding as a sentence without its full stop."""
-    quantity = finding.what if not finding.model else f"{finding.model}: {finding.what}"
+    quantity = finding.quantity if not finding.model else f"{finding.model}: {finding.quantity}"
     values = f"{_short(finding.before)} → {_short(finding.after)}"
     if finding.layer == "settings":
-        return f"setting {finding.place}: {values}"
+        return f"setting {finding.position}: {values}"
     size = "" if finding.size is None else f", {finding.size:.3g} times the tolerance"
-    count = f" ({finding.places} of {finding.of})" if finding.of > 1 else ""
-    return f"{quantity}, {finding.each} {finding.place}: {values}{size}{count}"
+    count = f" ({finding.differing_count} of {finding.count})" if finding.count > 1 else ""
+    return f"{quantity}, {finding.axis} {finding.position}: {values}{size}{count}"
 
 
 def _short(text: str) -> str:

@@ -27,8 +27,8 @@ since the step at which a difference jumps is itself chance."""
 RUNS: Final = "it runs"  # what is recorded of a part that could be; else why it could not
 _DIGITS: Final = 9
 
-Layer = Literal["settings", "data", "metrics", "speaks", "starts"]
-LAYERS: Final[tuple[Layer, ...]] = ("settings", "data", "metrics", "speaks", "starts")
+Layer = Literal["settings", "data", "metrics", "inference", "first_steps"]
+LAYERS: Final[tuple[Layer, ...]] = ("settings", "data", "metrics", "inference", "first_steps")
 """In the order of cause and effect: what an earlier one finds explains what later ones do."""
 
 
@@ -39,17 +39,18 @@ class Closed(BaseModel):
 
 
 class Series(Closed):
-    """One quantity at several places, of one model or of all: numbers, or texts that must be equal.
+    """One quantity at several positions, of one model or of all: numbers, or texts that must be equal.
 
-    `each` says what a place is, as "step", "image" or "word". `tolerance` is absolute, for all or a place; `ties` are
-    places whose text rounding alone can change, `likely` beginnings of the paths that such a fault mostly lies in.
+    `axis` says what a position is, such as "step", "image" or "word". `tolerance` is absolute, for all positions or for
+    each. `ties` are positions whose text can change by rounding alone. `likely` are the beginnings of the paths in
+    which such a fault mostly lies.
     """
 
     layer: Layer
     model: str = ""
-    what: str
-    each: str
-    places: tuple[str, ...]
+    quantity: str
+    axis: str
+    positions: tuple[str, ...]
     values: tuple[float, ...] | tuple[str, ...]
     tolerance: tuple[float, ...] = (0.0,)
     ties: tuple[str, ...] = ()
@@ -57,54 +58,63 @@ class Series(Closed):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if len(self.values) != len(self.places) or len(self.tolerance) not in (1, len(self.places)):
-            raise ValueError(f"{self.what}: places, values and tolerances must be of the same number")
+        if len(self.values) != len(self.positions) or len(self.tolerance) not in (1, len(self.positions)):
+            raise ValueError(f"{self.quantity}: positions, values and tolerances must be of the same number")
         return self
 
     @property
     def name(self) -> tuple[Layer, str, str]:
-        return self.layer, self.model, self.what
+        return self.layer, self.model, self.quantity
 
-    def by_place(self) -> dict[str, float | str]:
-        return dict(zip(self.places, self.values, strict=True))
+    def by_position(self) -> dict[str, float | str]:
+        return dict(zip(self.positions, self.values, strict=True))
 
-    def with_tolerance(self, others: Iterable[Series]) -> Series:
-        """The same, that lets pass what `others` measured under other roundings; what it allows already stays."""
-        mine, rounded = self.by_place(), [other.by_place() for other in others if other.name == self.name]
+    def with_tolerance(self, replicas: Iterable[Series]) -> Series:
+        """The same series, which tolerates what `replicas` measured with other roundings, and what it tolerated."""
+        values = self.by_position()
+        replica_values = [replica.by_position() for replica in replicas if replica.name == self.name]
         if any(isinstance(value, str) for value in self.values):
-            ties = (place for place, text in mine.items() if any(each.get(place) != text for each in rounded))
+            ties = [
+                position
+                for position, text in values.items()
+                if any(replica.get(position) != text for replica in replica_values)
+            ]
             return self.model_copy(update={"ties": tuple(ties)})
-        # The largest difference but one: a sampled word, or a jump, that one replica alone has is chance.
-        differences = ([_apart(value, each.get(place)) for each in rounded] for place, value in mine.items())
-        seen = [sorted((0.0, 0.0, *of_place))[-2] for of_place in differences]
-        if self.each == "step":
-            ahead = [max(seen[step : step + AHEAD + 1]) for step in range(len(seen))]
-            most = list(accumulate(ahead, max))
+        # The second largest difference: a sampled word, or a jump, of a single replica is chance.
+        changes = []
+        for position, value in values.items():
+            differences = sorted(_difference(value, replica.get(position)) for replica in replica_values)
+            changes.append([0.0, 0.0, *differences][-2])
+        if self.axis == "step":
+            ahead = [max(changes[step : step + AHEAD + 1]) for step in range(len(changes))]
+            largest = list(accumulate(ahead, max))
         else:
-            most = [max(seen, default=0.0)]
-        allowed = tuple(_short(max(HEADROOM * each, self.tolerance[0]), 2) for each in most)
-        return self.model_copy(update={"tolerance": allowed[:1] if len(set(allowed)) == 1 else allowed})
+            largest = [max(changes, default=0.0)]
+        tolerance = tuple(_short(max(HEADROOM * change, self.tolerance[0]), 2) for change in largest)
+        return self.model_copy(update={"tolerance": tolerance[:1] if len(set(tolerance)) == 1 else tolerance})
 
 
 def series(
     layer: Layer,
     model: str,
-    what: str,
-    each: str,
-    found: Mapping[str, float] | Mapping[str, str],
+    quantity: str,
+    axis: str,
+    values_by_position: Mapping[str, float] | Mapping[str, str],
     likely: Sequence[str],
     *,
     rounding: float = 0.0,
 ) -> Series:
-    """A series of numbers or texts by place; `rounding` is what may differ in any case, of the largest number."""
-    values = tuple(_short(value, _DIGITS) if isinstance(value, float) else value for value in found.values())
+    """A series of numbers or texts by position; `rounding` is what may differ in any case, of the largest number."""
+    values = tuple(
+        _short(value, _DIGITS) if isinstance(value, float) else value for value in values_by_position.values()
+    )
     largest = max((abs(value) for value in values if isinstance(value, float)), default=0.0)
     return Series(
         layer=layer,
         model=model,
-        what=what,
-        each=each,
-        places=tuple(found),
+        quantity=quantity,
+        axis=axis,
+        positions=tuple(values_by_position),
         values=values,
         tolerance=(_short(rounding * largest, 2),),
         likely=tuple(likely),
@@ -115,7 +125,7 @@ def _short(value: float, digits: int) -> float:
     return float(f"{value:.{digits}g}")
 
 
-def _apart(before: float | str | None, after: float | str | None) -> float:
+def _difference(before: float | str | None, after: float | str | None) -> float:
     return abs(before - after) if isinstance(before, float) and isinstance(after, float) else math.inf
 
 
@@ -134,7 +144,7 @@ class Recording(Closed):
     Recordings of captionbench 1.0 also hold digests of sources as `files`, which are neither used nor written.
     """
 
-    format: Literal["captionbench-recording-1"] = "captionbench-recording-1"
+    format: Literal["captionbench-recording-2"] = "captionbench-recording-2"
     request: Request
     code: str
     platform: dict[str, str]
@@ -168,7 +178,7 @@ def _written(value: object, depth: int = 0) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One quantity that is not as before: at `place`, the first that differs, and at `places` of `of` in all.
+    """One quantity that is not as before: first at `position`, and at `differing_count` of `count` positions in all.
 
     `size` is how many times the tolerance the first difference is; None where texts differ, or something is there on
     one side alone. `likely` are folders and files that mostly cause such a difference, likeliest first.
@@ -176,13 +186,13 @@ class Finding:
 
     layer: Layer
     model: str
-    what: str
-    each: str
-    place: str
+    quantity: str
+    axis: str
+    position: str
     before: str
     after: str
-    places: int
-    of: int
+    differing_count: int
+    count: int
     size: float | None
     likely: tuple[str, ...]
 
@@ -202,59 +212,77 @@ class Judged:
 
 def judge_recording(expected: Recording, found: Recording, seconds: float) -> Judged:
     now = {recorded.name: recorded for recorded in found.series}
-    broken = {recorded.model for recorded in found.series if recorded.each == "part" and recorded.values != (RUNS,)}
+    broken = {recorded.model for recorded in found.series if recorded.axis == "part" and recorded.values != (RUNS,)}
     findings: list[Finding] = []
     ties: list[str] = []
     checked: dict[tuple[Layer, str], int] = {}
     for recorded in sorted(expected.series, key=lambda recorded: LAYERS.index(recorded.layer)):
         checked[recorded.layer, recorded.model] = checked.get((recorded.layer, recorded.model), 0) + 1
         if recorded.name not in now and recorded.model in broken:
-            continue  # why it is not there is a finding itself
-        if (finding := _finding(recorded, now.get(recorded.name), ties)) is not None:
+            continue  # the reason why it is absent is a finding of its own
+        finding = _finding(recorded, now.get(recorded.name), ties)
+        if finding is not None:
             findings.append(finding)
-    order = list(dict.fromkeys((recorded.layer, recorded.model, _part(recorded.what)) for recorded in expected.series))
+    order = list(
+        dict.fromkeys((recorded.layer, recorded.model, _part(recorded.quantity)) for recorded in expected.series)
+    )
 
     def causes(finding: Finding) -> tuple[int, int, int]:
         """What sorts causes before effects: layers, then models and stages as recorded, then steps."""
-        step = int(finding.place) if finding.each == "step" and finding.place.isdecimal() else 0
-        return LAYERS.index(finding.layer), order.index((finding.layer, finding.model, _part(finding.what))), step
+        step = int(finding.position) if finding.axis == "step" and finding.position.isdecimal() else 0
+        return LAYERS.index(finding.layer), order.index((finding.layer, finding.model, _part(finding.quantity))), step
 
     findings.sort(key=causes)
     other_platform = sorted(differing(expected.platform, found.platform, UNKNOWN))
     return Judged(tuple(findings), tuple(ties), checked, expected.code, found.code, tuple(other_platform), seconds)
 
 
-def _part(what: str) -> str:
+def _part(quantity: str) -> str:
     """The stage of a series of steps: "xe: loss" is of "xe"."""
-    stage, colon, _ = what.partition(": ")
+    stage, colon, _ = quantity.partition(": ")
     return stage if colon else ""
 
 
 def _finding(before: Series, after: Series | None, ties: list[str]) -> Finding | None:
-    mine, theirs = before.by_place(), {} if after is None else after.by_place()
-    tolerances = dict(zip(before.places, before.tolerance * len(before.places), strict=False))
+    expected = before.by_position()
+    found = {} if after is None else after.by_position()
+    tolerances = dict(zip(before.positions, before.tolerance * len(before.positions), strict=False))
     differing = []
-    for place in dict.fromkeys((*mine, *theirs)):
-        value_before, value_after = mine.get(place), theirs.get(place)
-        if value_before == value_after or _apart(value_before, value_after) <= tolerances.get(place, 0.0):
+    for position in dict.fromkeys((*expected, *found)):
+        value_before, value_after = expected.get(position), found.get(position)
+        if value_before == value_after or _difference(value_before, value_after) <= tolerances.get(position, 0.0):
             continue
-        if place in before.ties and value_after is not None:
-            ties.append(f"{before.model}: {before.what} of {before.each} {place} hangs on rounding, and differs")
+        if position in before.ties and value_after is not None:
+            ties.append(
+                f"{before.model}: {before.quantity} of {before.axis} {position} depends on rounding, and differs"
+            )
             continue
-        differing.append(place)
+        differing.append(position)
     if not differing:
         return None
     first = differing[0]
-    value_before, value_after = mine.get(first), theirs.get(first)
+    value_before, value_after = expected.get(first), found.get(first)
     size = (
-        _apart(value_before, value_after) / tolerances[first]
-        if tolerances.get(first) and _apart(value_before, value_after) < math.inf
+        _difference(value_before, value_after) / tolerances[first]
+        if tolerances.get(first) and _difference(value_before, value_after) < math.inf
         else None
     )
-    texts = (
-        "none" if value is None else f"{value:.6g}" if isinstance(value, float) else value
-        for value in (value_before, value_after)
+    return Finding(
+        layer=before.layer,
+        model=before.model,
+        quantity=before.quantity,
+        axis=before.axis,
+        position=first,
+        before=_value_text(value_before),
+        after=_value_text(value_after),
+        differing_count=len(differing),
+        count=len(before.positions),
+        size=size,
+        likely=before.likely,
     )
-    where = before.layer, before.model, before.what, before.each, first
-    text_before, text_after = texts
-    return Finding(*where, text_before, text_after, len(differing), len(before.places), size, before.likely)
+
+
+def _value_text(value: float | str | None) -> str:
+    if value is None:
+        return "none"
+    return f"{value:.6g}" if isinstance(value, float) else value

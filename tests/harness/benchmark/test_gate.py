@@ -60,8 +60,12 @@ def findings(folder: Path, request: Request = REQUEST) -> tuple[Finding, ...]:
 def test_untouched_code_is_as_before(baseline: Path) -> None:
     expected = Recording.read(baseline)
     assert findings(baseline) == ()
-    assert {each.layer for each in expected.series} == {"settings", "data", "metrics", "speaks", "starts"}
-    assert {each.what.partition(":")[0] for each in expected.series if each.each == "step"} == {"xe", "muon", "scst"}
+    assert {each.layer for each in expected.series} == {"settings", "data", "metrics", "inference", "first_steps"}
+    assert {each.quantity.partition(":")[0] for each in expected.series if each.axis == "step"} == {
+        "xe",
+        "muon",
+        "scst",
+    }
     assert not list(baseline.glob(".*")), "no temporary file stays"
 
 
@@ -115,12 +119,12 @@ def _broken(patch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("fault", "layer", "what"),
     [
-        (_begins_wrongly, "speaks", "captions"),
-        (_faster, "starts", "xe: weights of"),
-        (_in_order, "starts", "xe: loss"),
+        (_begins_wrongly, "inference", "captions"),
+        (_faster, "first_steps", "xe: weights of"),
+        (_in_order, "first_steps", "xe: loss"),
         (_darker, "data", "pixels"),
-        (_half_blind, "speaks", "logits"),
-        (_broken, "speaks", "speaks"),
+        (_half_blind, "inference", "logits"),
+        (_broken, "inference", "inference"),
         (lambda patch: patch.setattr("harness.metrics.rouge.BETA", 1.0), "metrics", "scores of"),
     ],
 )
@@ -133,12 +137,17 @@ def test_a_fault_is_found_in_its_layer(
     first = findings(baseline)[0]
     if layer == "data":
         shutil.rmtree(baseline.parent / "workspace")
-    assert (first.layer, first.what.startswith(what)) == (layer, True), first
+    assert (first.layer, first.quantity.startswith(what)) == (layer, True), first
 
 
 def test_a_changed_setting_is_the_first_finding(baseline: Path) -> None:
     first = findings(baseline, REQUEST.model_copy(update={"changes": (*TINY, "decoding.beam_size=1")}))[0]
-    assert (first.layer, first.place, first.before, first.after) == ("settings", "preset.decoding.beam_size", "3", "1")
+    assert (first.layer, first.position, first.before, first.after) == (
+        "settings",
+        "preset.decoding.beam_size",
+        "3",
+        "1",
+    )
 
 
 def test_the_command_judges_and_tells_in_every_format(

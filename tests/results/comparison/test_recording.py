@@ -11,7 +11,7 @@ from results.comparison.recording import HEADROOM, Recording, Request, Series, j
 
 def steps(values: list[float], what: str = "xe: loss", **given: Any) -> Series:
     found = {str(number): value for number, value in enumerate(values, 1)}
-    return series("starts", "updown", what, "step", found, ["zoo/"], **given)
+    return series("first_steps", "updown", what, "step", found, ["zoo/"], **given)
 
 
 def recording(*of: Series) -> Recording:
@@ -32,18 +32,20 @@ def test_numbers_may_differ_within_their_tolerance(now: float, found: int) -> No
     base = steps([1.0, 1.0], rounding=1e-3)
     judged = judge_recording(recording(base), recording(steps([1.0, now])), 0.0)
     assert len(judged.findings) == found
-    assert all((each.place, each.places, each.size) == ("2", 1, pytest.approx(2.0)) for each in judged.findings)
+    assert all(
+        (each.position, each.differing_count, each.size) == ("2", 1, pytest.approx(2.0)) for each in judged.findings
+    )
 
 
 def test_texts_must_be_equal_but_for_ties() -> None:
     captions = {"1": "a cat", "2": "a dog"}
-    base = series("speaks", "updown", "captions", "image", captions, ["zoo/decoding.py"])
-    tied = base.with_tolerance([series("speaks", "updown", "captions", "image", captions | {"2": "a cow"}, [])])
-    now = series("speaks", "updown", "captions", "image", captions | {"2": "a cow"}, [])
+    base = series("inference", "updown", "captions", "image", captions, ["zoo/decoding.py"])
+    tied = base.with_tolerance([series("inference", "updown", "captions", "image", captions | {"2": "a cow"}, [])])
+    now = series("inference", "updown", "captions", "image", captions | {"2": "a cow"}, [])
     assert judge_recording(recording(tied), recording(now), 0.0).ties
     assert judge_recording(recording(tied), recording(now), 0.0).findings == ()
     [finding] = judge_recording(recording(base), recording(now), 0.0).findings
-    assert (finding.place, finding.before, finding.after, finding.size) == ("2", "a dog", "a cow", None)
+    assert (finding.position, finding.before, finding.after, finding.size) == ("2", "a dog", "a cow", None)
 
 
 def test_the_first_cause_comes_first_and_says_where_to_look() -> None:
@@ -51,7 +53,7 @@ def test_the_first_cause_comes_first_and_says_where_to_look() -> None:
     base = [setting, steps([1.0, 1.0]), steps([2.0, 2.0], "xe: weights of input")]
     now = [setting, steps([1.0, 3.0]), steps([3.0, 3.0], "xe: weights of input")]
     first, second = judge_recording(recording(*base), recording(*now), 0.0).findings
-    assert (first.what, first.place, second.place) == ("xe: weights of input", "1", "2")
+    assert (first.quantity, first.position, second.position) == ("xe: weights of input", "1", "2")
     assert first.likely == ("zoo/",)
 
 
@@ -59,9 +61,9 @@ def test_a_changed_setting_and_what_is_gone_are_findings() -> None:
     base = series("settings", "", "settings", "setting", {"beam": "2", "gone": "1"}, [])
     now = series("settings", "", "settings", "setting", {"beam": "1", "new": "1"}, [])
     [finding] = judge_recording(recording(base, steps([1.0])), recording(now, steps([1.0])), 0.0).findings
-    assert (finding.place, finding.before, finding.after, finding.places) == ("beam", "2", "1", 3)
+    assert (finding.position, finding.before, finding.after, finding.differing_count) == ("beam", "2", "1", 3)
     [missing] = judge_recording(recording(base, steps([1.0])), recording(base), 0.0).findings
-    assert (missing.what, missing.after) == ("xe: loss", "none")
+    assert (missing.quantity, missing.after) == ("xe: loss", "none")
 
 
 def test_a_recording_is_read_as_it_was_written(tmp_path: Path) -> None:
