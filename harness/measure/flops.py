@@ -614,10 +614,13 @@ def count_generation(
 
 
 def _count(vision: nn.Module | None, work: Callable[[], None]) -> tuple[int, int]:
-    """Multiply-accumulates of the work, and of the vision module within it."""
+    """Multiply-accumulates of the work, and of the vision module within it.
+
+    Attention is counted as matrix products: not every release of torch counts every fused kernel.
+    """
     totals_before: list[int] = []
     vision_flops: list[int] = []
-    with FlopCounterMode(display=False) as counter, ExitStack() as hooks:
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter, ExitStack() as hooks:
         if vision is not None:
             now = counter.get_total_flops
             hooks.callback(vision.register_forward_pre_hook(lambda *_: totals_before.append(now())).remove)

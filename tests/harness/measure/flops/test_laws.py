@@ -11,6 +11,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from harness.measure import energy, flops, latency
 from harness.measure.captioning_costs import Counted, Effort, count_captioning, count_mean_caption, time_captioning
@@ -67,7 +68,7 @@ def test_two_counters_agree(architecture: str) -> None:
     model = deepcopy(tiny(architecture)).requires_grad_(False)  # torch's counter hooks itself to what wants gradients
     visual = example(model)
     model.encode(visual)  # makes what evaluation keeps
-    with count_dispatched() as reference:
+    with sdpa_kernel(SDPBackend.MATH), count_dispatched() as reference:
         model(visual, torch.ones(1, counts.caption_length, dtype=torch.long))
     traced = sum(macs for name, macs in counts.teacher_forced.by_operator.items() if name in CONTRACTIONS)
     assert math.isclose(traced, reference.get_total_flops() / 2, rel_tol=0.02)
@@ -163,7 +164,7 @@ def test_a_batch_costs_its_images(name: str) -> None:
     model.encode(one)  # makes what evaluation keeps
     macs = []
     for batch in (1, 3):
-        with count_dispatched() as counter:
+        with sdpa_kernel(SDPBackend.MATH), count_dispatched() as counter:
             model(batch_of(one, batch), torch.ones(batch, 5, dtype=torch.long))
         macs.append(counter.get_total_flops())
     assert macs[1] == 3 * macs[0]
