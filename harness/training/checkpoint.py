@@ -168,9 +168,9 @@ def _writing(folder: Path, number: int) -> Iterator[Path]:
             shutil.rmtree(unfinished, ignore_errors=True)
             raise
         _sync_folder(folder)
-    kept = sorted(folder.glob(f"{PREFIX}*"))[-KEPT:]
+    newest = sorted(folder.glob(f"{PREFIX}*"))[-KEPT:]
     for path in folder.glob(f"*{PREFIX}*"):  # another program may have left files of its own here
-        if path not in kept:
+        if path not in newest:
             shutil.rmtree(path, ignore_errors=True)
 
 

@@ -109,9 +109,12 @@ class Distributed(Collective):
         with _peer_errors():
             in_flight = []
             for bucket in buckets_of(held):
-                gradients = [torch.zeros_like(each) if each.grad is None else each.grad for each in bucket]
+                gradients = [
+                    torch.zeros_like(parameter) if parameter.grad is None else parameter.grad for parameter in bucket
+                ]
                 flat = torch.cat([gradient.flatten() for gradient in gradients])
-                for parameter, part in zip(bucket, torch.split(flat, [each.numel() for each in bucket]), strict=True):
+                sizes = [parameter.numel() for parameter in bucket]
+                for parameter, part in zip(bucket, torch.split(flat, sizes), strict=True):
                     parameter.grad = part.view(parameter.shape)
                 in_flight.append(dist.all_reduce(flat, group=self._tensors, async_op=True))
             for work in in_flight:
@@ -354,7 +357,7 @@ def other_ranks(count: int) -> Iterator[None]:
         port = listener.getsockname()[1]
     shared = {"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1"}
     shared["MASTER_PORT"] = str(port)
-    before = {name: os.environ.get(name) for name in (*shared, "RANK", "LOCAL_RANK")}
+    previous = {name: os.environ.get(name) for name in (*shared, "RANK", "LOCAL_RANK")}
     target, threads = f"{__name__}:serve_as", torch.get_num_threads()
     with starting_worker():
         processes = [make_worker(target, rank, shared, threads) for rank in range(1, count)]
@@ -372,7 +375,7 @@ def other_ranks(count: int) -> Iterator[None]:
         lost = error
     finally:
         end_workers(processes)
-        for name, value in before.items():
+        for name, value in previous.items():
             if value is None:
                 os.environ.pop(name, None)
             else:
@@ -380,8 +383,8 @@ def other_ranks(count: int) -> Iterator[None]:
     if lost is not None:
         for rank, code in enumerate((process.exitcode for process in processes), 1):
             if code and code != -signal.SIGTERM:  # by which others are ended
-                how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-                raise ProcessLostError(f"training process {rank} of {count} {how}") from lost
+                ending = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+                raise ProcessLostError(f"training process {rank} of {count} {ending}") from lost
         raise ProcessLostError(str(lost)) from lost
 
 

@@ -1,4 +1,4 @@
-"""What a stage of a schedule reads, what it makes smaller, what it asks of the model, and its dropout."""
+"""The parts of a stage of training: its data, objective, requirements of the model, and dropout."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from zoo import Captioner, HasBackbone
 
 @dataclass(frozen=True, slots=True)
 class StageData:
-    """What a stage trains on, what it makes smaller, and its validation: more is better, and none is negative."""
+    """The training data, objective and validation of a stage; `validate` returns a score of 0 or more, higher better."""
 
     train_batches: CaptionBatches
     objective: Objective
@@ -36,11 +36,12 @@ def make_objective(
     widths: Sequence[int] = (),
     note: Callable[[str], None] = lambda _: None,
 ) -> Objective:
-    """What a stage makes smaller, on these training images; BenchError where the model is of the wrong kind.
+    """The objective of a stage; BenchError if the model cannot be trained with it.
 
     Args:
-        widths: to which sampled captions are padded for the pass that is differentiated; a graph draws them then.
-        note: told why captions are not drawn by a graph.
+        samples: the training images.
+        widths: lengths to which sampled captions are padded for the second pass; if given, a CUDA graph draws them.
+        note: called with the reason if a graph cannot draw captions.
     """
     if stage.objective == "self_critical":
         settings = stage.self_critical
@@ -126,18 +127,18 @@ class DropoutRates:
         if stage.dropout_scale is None:
             return {}
         captioner = self._model.body if isinstance(self._model, HasBackbone) else self._model
-        found = {}
+        rates = {}
         for name, module in captioner.named_modules():
             if isinstance(module, nn.Dropout):
-                own = self._built_with[module]
-                rate = found[module] = stage.dropout_scale * own
+                built_in = self._built_with[module]
+                rate = rates[module] = stage.dropout_scale * built_in
                 if rate >= 1:
                     raise BenchError(
                         f"stage {stage.name!r}: dropout_scale {stage.dropout_scale:g} makes a rate of {rate:g} from "
-                        f"the model's own {own:g} ({name}); rates are below 1",
-                        f"choose a dropout_scale below {1 / own:g}",
+                        f"the model's own {built_in:g} ({name}); rates are below 1",
+                        f"choose a dropout_scale below {1 / built_in:g}",
                     )
-        return found
+        return rates
 
 
 class PackedDropout(nn.Dropout):
