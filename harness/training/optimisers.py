@@ -152,10 +152,10 @@ class Muon(AdamW):
         by_shape: dict[tuple[int, int], list[tuple[Parameter, Tensor, int, bool]]] = defaultdict(list)
         for parameter, parts in zip(group["params"], group["parts"], strict=True):
             if parameter.grad is not None:
-                rows, columns = len(parameter) // parts, parameter.shape[1]
-                by_shape[min(rows, columns), max(rows, columns)].append(
-                    (parameter, parameter.grad, rows, rows > columns)
-                )
+                rows = len(parameter) // parts
+                columns = parameter.shape[1]
+                shape = (min(rows, columns), max(rows, columns))
+                by_shape[shape].append((parameter, parameter.grad, rows, rows > columns))
         for (_, columns), members in by_shape.items():
             matrices: list[Tensor] = []
             matrix_gradients: list[Tensor] = []

@@ -21,7 +21,7 @@ from zoo import Captioner, HasBackbone
 
 @dataclass(frozen=True, slots=True)
 class StageData:
-    """The training data, objective and validation of a stage; `validate` returns a score of 0 or more, higher better."""
+    """The training data, objective and validation of a stage; `validate` returns a score of 0 or more."""
 
     train_batches: CaptionBatches
     objective: Objective
@@ -56,7 +56,7 @@ def make_objective(
 
 
 def stages_for(model: Captioner, schedule: Schedule) -> Schedule:
-    """The schedule without stages whose objective trains a part that the model has not."""
+    """The schedule without stages whose objective trains a part that the model does not have."""
     stages = tuple(stage for stage in schedule.stages if stage.gives_ciders or has_sentences(model))
     return schedule if stages == schedule.stages else schedule.model_copy(update={"stages": stages})
 
@@ -65,8 +65,8 @@ def validate_schedule(model: Captioner, schedule: Schedule) -> None:
     """Refuse a schedule that does not fit the model, before anything is trained.
 
     Raises:
-        BenchError: a stage needs a part that the model has not (a backbone, recurrent states, sentence graphs), scales
-            a dropout to 1, or names a parameter that there is not; or no stage trains a part.
+        BenchError: a stage needs a part that the model lacks (a backbone, recurrent states, sentence graphs), scales a
+            dropout to 1, or names an unknown parameter; or no stage trains a part of the model.
     """
     if has_sentences(model) and all(stage.gives_ciders for stage in schedule.stages):
         raise BenchError(
@@ -93,7 +93,7 @@ def validate_schedule(model: Captioner, schedule: Schedule) -> None:
 
 
 class DropoutRates:
-    """The rates that a model was built with, by site, and what a stage makes of them.
+    """The dropout rates of a model, and those that a stage sets.
 
     Args:
         model: as it was built; a backbone within it keeps its own rates in every stage.
@@ -119,10 +119,10 @@ class DropoutRates:
                 module.__class__ = PackedDropout if stage.dropout_masks == "packed" else nn.Dropout
 
     def scaled(self, stage: Stage) -> dict[nn.Dropout, float]:
-        """The rates of a stage with a `dropout_scale`; none for a stage without.
+        """The rates of a stage with a `dropout_scale`; empty for a stage without.
 
         Raises:
-            BenchError: a rate would be 1 or above, which leaves nothing of what it drops from.
+            BenchError: a rate would be 1 or above.
         """
         if stage.dropout_scale is None:
             return {}
