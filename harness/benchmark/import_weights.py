@@ -103,9 +103,8 @@ def import_weights(
         count_bos=released.count_bos,
         cut_unfinished=released.cut_unfinished,
     )
-    built_with = {
-        key: value for key, value in sizes.items() if key not in {"vocab_size", "visual_dim"}
-    } | model_arguments
+    built_with = {key: value for key, value in sizes.items() if key not in {"vocab_size", "visual_dim"}}
+    built_with |= model_arguments
     identity = [
         sha256_of(checkpoint),
         words.digest(),

@@ -135,13 +135,13 @@ def _with_regions_of_graphs(features: FeatureConfig, data: str) -> FeatureConfig
 
 def find_tuned(workspace: Workspace, where: Sequence[str]) -> FindTuned | None:
     """What finds the tuned values that `--tuned` names, if it names any; those of the workspace stand alone."""
-    from harness.benchmark.tune.study import from_file, from_workspace, one_after_other
+    from harness.benchmark.tune.study import combine_tuned, from_file, from_workspace
 
     if "workspace" in where:
         if len(where) > 1:
             raise BenchError("--tuned workspace is all that is tuned here: files contradict it", "leave one out")
         return from_workspace(workspace)
-    return reduce(one_after_other, map(from_file, where)) if where else None
+    return reduce(combine_tuned, map(from_file, where)) if where else None
 
 
 def number_of_jobs(text: str) -> int:
