@@ -304,7 +304,7 @@ def captions_by_split(
         references.update({sample.image_id: sample.captions for sample in group})
     try:
         _, captions, notes = check_predictions(
-            predictions, References("", references, others=frozenset(other_ids)), allow_subset=allow_subset
+            predictions, References("", references, other_ids=frozenset(other_ids)), allow_subset=allow_subset
         )
     except BenchError as error:
         raise BenchError(f"{path}: {error}", error.hint) from error

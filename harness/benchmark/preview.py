@@ -37,13 +37,13 @@ class Preview:
 
     Attributes:
         images, captions: those that models are trained on.
-        specs: all runs, as they would be executed or re-used; empty where `unknown` says why they are not known.
+        specs: all runs, as they would be executed or re-used; empty if `unknown` says why they are not known.
         finished: keys of those that would be re-used.
-        unknown: why no finished run can be named; "" where they are known.
+        unknown: why no finished run can be named; "" if they are known.
         first: what is made before any run.
         record: the data set as the store has it, where it is here.
         seconds: what stored runs of these conditions took, by model and budget.
-        variances: how much stored scores of these data vary; None where no model has two seeds.
+        variances: how much stored scores of these data vary; None if no model has two seeds.
     """
 
     dataset: str

@@ -131,7 +131,7 @@ def evaluate_run(config: PretrainedRun | StoredRun | EnsembleRun, context: RunCo
 
 
 def evaluate_ensemble(config: EnsembleRun, context: RunContext, tools: RunTools) -> Outcome:
-    """Caption, score and measure finished runs as an ensemble; BenchError where one of them is not finished."""
+    """Caption, score and measure finished runs as an ensemble; BenchError if one of them is not finished."""
     store = tools.store
     if unfinished := [key for key in config.members if store.status(key) not in {"finished", None}]:
         raise BenchError(

@@ -87,7 +87,7 @@ EndedAs = Literal["finished", "pruned", "failed"]
 class TunedTrial(TunedValues):
     """A trial: its values, training seed and end.
 
-    `score` is its best validation CIDEr-D as a fraction, the last one where it was pruned, None where it failed.
+    `score` is its best validation CIDEr-D as a fraction, the last one where it was pruned, None if it failed.
     """
 
     state: EndedAs

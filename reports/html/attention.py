@@ -37,7 +37,7 @@ panels of the encoder's attention, which have no word, it marks the position tha
 
 @dataclass(frozen=True, slots=True)
 class CaptionAttention:
-    """The words of one model's caption; `label` distinguishes rows of one model, "" where there is one.
+    """The words of one model's caption; `label` distinguishes rows of one model, "" if there is one.
 
     The panels of words are followed by those of the encoder's attention between positions.
     """
