@@ -125,8 +125,8 @@ def _invalid_preset(name: str, error: ValidationError) -> BenchError:
     message = first["msg"].removeprefix("Value error, ")
     if first["type"] != "value_error":
         path = ".".join(str(part) for part in first["loc"])
-        value = " ".join(repr(first["input"]).split())
-        message = f"{shortened(path)}: {message.lower()} (got {shortened(value)})"
+        text = " ".join(repr(first["input"]).split())
+        message = f"{shortened(path)}: {message.lower()} (got {shortened(text)})"
     hint = f"check --set; for example --set {_example(name, first['loc'])}"
     if first["type"] == "extra_forbidden":
         near = nearest_settings(str(first["loc"][-1]), name)
