@@ -52,7 +52,7 @@ CHECKPOINTS = "checkpoint"
 
 @dataclass
 class TrainState:
-    """How far training is, and the sums of the current epoch; part of every checkpoint.
+    """The progress of training, and the sums of the current epoch; part of every checkpoint.
 
     Attributes:
         stage: index of the stage in the schedule.
@@ -71,11 +71,11 @@ class TrainState:
         data_wait_seconds: spent waiting for the next batch.
         saves: checkpoints that were saved.
         reductions: how often the stage's learning rate was reduced on a plateau.
-        plateau_reference: the score that a validation must exceed, or the learning rate's plateau goes on.
+        plateau_reference: the score that a validation must exceed to end the learning rate's plateau.
         plateau_epochs: validations since `plateau_reference` rose or the learning rate was reduced.
         stage_start_score: the score of the weights that the stage began with.
         latest: the score of the last validation of the stage.
-        micro_batches: passes that each batch is split into since memory ran out; 1: none did.
+        micro_batches: passes that each batch is split into since memory ran out, else 1.
     """
 
     stage: int = 0
@@ -120,10 +120,10 @@ class TrainState:
         )
 
     def record_score(self, score: float, learning_rate: LearningRate) -> bool:
-        """Record a validation's CIDEr-D, or a stage's own score; gives whether it is the stage's best so far.
+        """Record a validation's CIDEr-D, or a stage's own score; returns whether it is the stage's best so far.
 
-        Where scores no longer rise, a `learning_rate` that anneals on plateaus is reduced, as torch's
-        ReduceLROnPlateau does.
+        If scores no longer rise, a `learning_rate` that anneals on plateaus is reduced, as by torch's
+        ReduceLROnPlateau.
         """
         if learning_rate.annealing == "plateau":
             if learning_rate.plateau.rises(score, self.plateau_reference):
