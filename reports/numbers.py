@@ -35,7 +35,7 @@ def listed(names: Sequence[str], word: str = "and", most: int = 1000) -> str:
 
 
 def bounds(low: float | None, high: float | None, show: Callable[[float], str]) -> str:
-    """An interval as "98.1\u2013102.4" or, so that a dash is no sign, "-1.2 to 3.4"; empty where there is none."""
+    """An interval as "98.1\u2013102.4" or, so that a dash is no sign, "-1.2 to 3.4"; empty if there is none."""
     if low is None or high is None:
         return ""
     return f"{show(low)}{' to ' if low < 0 else chr(0x2013)}{show(high)}"

@@ -156,7 +156,7 @@ def _report_failure(titles: dict[str, str], services: Services, key: str, future
 
 
 def _refuse_missing_members(specs: Sequence[RunSpec], services: Services) -> None:
-    """BenchError where an ensemble's members are neither finished, nor imported, nor among the planned runs."""
+    """BenchError if an ensemble's members are neither finished, nor imported, nor among the planned runs."""
     store = services.store
     planned = {spec.key for spec in specs}
     for spec in specs:

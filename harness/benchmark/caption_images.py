@@ -44,7 +44,7 @@ class Captioned:
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """What an encoder gives: `features` as of `encode_images`, a row for each of `ids`; images that cannot be used."""
+    """Outputs of the encoder: `features` of `encode_images`, one row for each of `ids`, and images that failed."""
 
     features: Tensor
     ids: list[int]
@@ -53,7 +53,7 @@ class Encoded:
 
 def of_files(paths: Sequence[Path]) -> Dataset:
     """Image files as a data set without captions; ids count the files from 0, each taken once."""
-    samples = (Sample(number, str(path.absolute()), "test", ()) for number, path in enumerate(dict.fromkeys(paths)))
+    samples = (Sample(image_id, str(path.absolute()), "test", ()) for image_id, path in enumerate(dict.fromkeys(paths)))
     return Dataset("own pictures", Path("/"), tuple(samples), "own pictures")
 
 
@@ -63,8 +63,10 @@ def of_numbered_files(paths: Sequence[Path]) -> Dataset:
     for path in dict.fromkeys(paths):
         number = re.search(r"[0-9]{1,18}$", path.stem)
         if number is None or int(number[0]) in files:
-            what = "has no image id at its end" if number is None else f"has the image id of {files[int(number[0])]}"
-            raise BenchError(f"the name of {path} {what}", "regions are looked up by image id, as in 000000000042.jpg")
+            problem = "has no image id at its end" if number is None else f"has the image id of {files[int(number[0])]}"
+            raise BenchError(
+                f"the name of {path} {problem}", "regions are looked up by image id, as in 000000000042.jpg"
+            )
         files[int(number[0])] = str(path.absolute())
     samples = (Sample(image_id, file, "test", ()) for image_id, file in files.items())
     return Dataset("own pictures", Path("/"), tuple(samples), "own pictures")
@@ -84,20 +86,20 @@ def caption_dataset(
     head: int | None = None,
 ) -> Captioned:
     """Caption every image of a data set with the run in `folder`: `LoadedRun` has the arguments and errors."""
-    shown, unusable = readable(images)
-    if not shown.samples:
+    usable, unusable = readable(images)
+    if not usable.samples:
         return Captioned({}, unusable)
     run = LoadedRun(folder, InputOptions(backbone_weights, regions, graphs, as_trained))
-    captioned = run.caption(shown, reporter=reporter, beam_size=beam_size, on_attention=on_attention, head=head)
+    captioned = run.caption(usable, reporter=reporter, beam_size=beam_size, on_attention=on_attention, head=head)
     return Captioned(captioned.captions, (*unusable, *captioned.unusable))
 
 
 @dataclass(frozen=True, slots=True)
 class InputOptions:
-    """How a stored run sees images that are not those of its training.
+    """The inputs of a stored run for new images.
 
     Attributes:
-        backbone_weights: where the backbone's weights lie now, if no longer where they lay in training.
+        backbone_weights: the path of the backbone's weights, if it has changed since training.
         regions: the images' regions, by image id, for a model on regions.
         graphs: scene graphs of these regions, for a model that reads them.
         as_trained: without `regions` or `graphs`, read those of the source that the model was trained with.
@@ -111,7 +113,7 @@ class InputOptions:
 
 @dataclass(frozen=True, slots=True)
 class _Opened:
-    """What a run's model reads of the images `ids`; `bad` says why it cannot read others."""
+    """The model's input for the images `ids`; `bad` has the reason for each image without one."""
 
     source: VisualSource
     ids: list[int]
@@ -121,11 +123,11 @@ class _Opened:
 class LoadedRun:
     """The model of the run in `folder`, built once, to caption or encode images as the run was evaluated.
 
-    It computes in float32, on a GPU where there is one.
+    It computes in float32, on a GPU if there is one.
 
     Raises:
-        BenchError: the run cannot be read or built. Later: the backbone's weights are missing or different, regions are
-            needed, or attention maps are asked of a model without attention.
+        BenchError: the run cannot be read or built. From methods: the backbone's weights are missing or different,
+            regions are needed, or the model has no attention maps.
     """
 
     def __init__(self, folder: Path, options: InputOptions = InputOptions()) -> None:
@@ -144,7 +146,7 @@ class LoadedRun:
         on_attention: Callable[[Path, AttentionRecord], None] | None = None,
         head: int | None = None,
     ) -> Captioned:
-        """Caption every image that has what the model reads; all are `readable`.
+        """Caption every image that has the model's inputs; all are `readable`.
 
         Args:
             beam_size: the run's own if None.
@@ -171,18 +173,26 @@ class LoadedRun:
             )
             if on_attention is not None:
                 parts = shown_parts(images, self.saved.preprocessing)
-                seen = (self.model, self.vocabulary, opened.source)
-                for record in attention_records(*seen, captions.tokens, parts, device=self.device, head=head):
+                records = attention_records(
+                    self.model,
+                    self.vocabulary,
+                    opened.source,
+                    captions.tokens,
+                    parts,
+                    device=self.device,
+                    head=head,
+                )
+                for record in records:
                     on_attention(paths[record.image_id], record)
-        return Captioned(captions.by_image, _lacking(images, opened))
+        return Captioned(captions.by_image, _bad_images(images, opened))
 
     def encode(self, images: Dataset) -> Encoded:
-        """What the encoder gives for every image that has what the model reads; all are `readable`."""
+        """The encoder's output for every image that has the model's inputs; all are `readable`."""
         with self._open(images) as opened:
             features = torch.empty(0, 0, 0)
             if opened.ids:
                 features = encode_images(self.model, opened.source, opened.ids, device=self.device)
-        return Encoded(features, opened.ids, _lacking(images, opened))
+        return Encoded(features, opened.ids, _bad_images(images, opened))
 
     @contextmanager
     def _open(self, images: Dataset) -> Iterator[_Opened]:
@@ -192,7 +202,8 @@ class LoadedRun:
             ids = [sample.image_id for sample in images.samples if sample.image_id not in bad]
             if spec.graph != "none":
                 source, ungraphed = self._with_graphs(images, spec.graph, source, ids)
-                ids, bad = [image_id for image_id in ids if image_id not in ungraphed], bad | ungraphed
+                ids = [image_id for image_id in ids if image_id not in ungraphed]
+                bad = bad | ungraphed
             elif self.options.graphs is not None:
                 raise BenchError(
                     "--graphs is for models that read scene graphs; this one does not", "leave out --graphs"
@@ -200,7 +211,7 @@ class LoadedRun:
             yield _Opened(source, ids, bad)
 
     def _source(self, images: Dataset, spec: VisualSpec, scratch: Path) -> tuple[VisualSource, dict[int, str]]:
-        """What the model reads of the images, as in training, and the reasons for images whose regions are unusable."""
+        """The features or regions of the images, as in training, and the reasons for images without usable regions."""
         trained = None if spec.kind in {"pixels", "none"} else self.saved.features.regions
         if trained is None and self.options.regions is not None:
             raise BenchError(f"--regions is for models on regions; {self.saved.model} is none", "leave out --regions")
@@ -211,8 +222,10 @@ class LoadedRun:
         extract = partial(extract_features, images, cache_dir=scratch, device=str(self.device))
         if trained is None:
             return extract(self._backbone), {}
-        anywhere = isinstance(trained.source, str) and trained.source != "boxes"  # windows
-        source = self.options.regions or (trained.source if self.options.as_trained or anywhere else None)
+        source = self.options.regions
+        is_windows = isinstance(trained.source, str) and trained.source != "boxes"
+        if source is None and (self.options.as_trained or is_windows):
+            source = trained.source
         if source is None or needs_backbone(source) != needs_backbone(trained.source):
             kind = "a JSON of boxes" if needs_backbone(trained.source) else "files of region features like those"
             raise BenchError(
@@ -232,10 +245,10 @@ class LoadedRun:
     def _with_graphs(
         self, images: Dataset, kind: GraphKind, source: VisualSource, ids: Sequence[int]
     ) -> tuple[VisualSource, dict[int, str]]:
-        """The source with what a model on scene graphs reads of them, and why images have no usable one."""
+        """The source with scene graphs added, and the reasons for images without a usable graph."""
         features = self.saved.features
-        chosen = self.options.graphs or (features.graphs if self.options.as_trained else None)
-        if chosen is None:
+        config = self.options.graphs or (features.graphs if self.options.as_trained else None)
+        if config is None:
             raise BenchError(
                 "the run was trained with scene graphs: it needs them for these images too",
                 "add --graphs FILE.json, with a graph of each image's regions, by image id",
@@ -243,8 +256,8 @@ class LoadedRun:
         regions = source.counts(ids) if isinstance(source, RegionFeatures) else ()
         first = features.regions is not None and features.regions.as_listed
         counts = dict(zip(ids, regions, strict=False))
-        graphs, without = check_graphs(open_graphs(chosen, images), ids, counts.get, first=first)
-        return WithGraph(source, kind, graphs, self.saved.graph_entries or (), self.vocabulary), without
+        graphs, unusable = check_graphs(open_graphs(config, images), ids, counts.get, first=first)
+        return WithGraph(source, kind, graphs, self.saved.graph_entries or (), self.vocabulary), unusable
 
     @cached_property
     def _backbone(self) -> Backbone:
@@ -264,7 +277,7 @@ class LoadedRun:
         return backbone
 
 
-def _lacking(images: Dataset, opened: _Opened) -> tuple[BadImage, ...]:
+def _bad_images(images: Dataset, opened: _Opened) -> tuple[BadImage, ...]:
     """The images that the model cannot read, in the data's order."""
     return tuple(
         BadImage(images.path(sample), opened.bad[sample.image_id])
@@ -274,8 +287,9 @@ def _lacking(images: Dataset, opened: _Opened) -> tuple[BadImage, ...]:
 
 
 def readable(images: Dataset) -> tuple[Dataset, tuple[BadImage, ...]]:
-    """The data set with the pictures that can be read alone, and why the others cannot."""
-    usable, unusable = [], []
+    """The data set with only the images that can be read, and the errors of the others."""
+    usable: list[Sample] = []
+    unusable: list[BadImage] = []
     for sample in images.samples:
         try:
             load_image(images.path(sample))

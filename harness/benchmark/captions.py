@@ -32,7 +32,7 @@ from harness.utils.progress import Reporter
 from harness.utils.yaml_value import Loader
 from results.files import read_text
 from results.metrics import base_name, metric_names
-from results.records import Outcome, Quantity
+from results.records import Outcome, Quantity, SplitResult
 
 CARD: Final = ".card.yaml"
 NOT_RUN: Final = "only its captions are known: no model was run here"
@@ -40,22 +40,23 @@ _COSTS: Final = ("parameters", "train_seconds", "latency_median", "gmac_beam")
 
 
 class SystemCard(Strict):
-    """What is known of the system that wrote a file of captions; nothing of it is in the run key.
+    """Facts about the system that wrote a file of captions; except for four fields, they are not in the run key.
 
     Attributes:
-        name: of the row. Files whose cards have one name are seeds of one system.
+        name: of the row. Files with the same name on their cards are seeds of one system.
         paper, link, year: where it is described.
-        model: its name in `results/published/published.csv`, for the number that a paper prints of it.
+        model: its name in `results/published/published.csv`, where its printed score is looked up.
         ensemble: whether several models wrote the captions.
-        trained_on: the data sets whose captions it has seen, this one included; without any they are unknown.
-        overlap: by evaluated data set, why images of it may have been seen.
+        trained_on: the data sets whose captions it was trained on, this one included; empty if they are unknown.
+        overlap: by evaluated data set, the reason why its images may have been in the training data.
         whose: who wrote the file, and where it is from.
-        printed, printed_in: scores that a paper prints of it, in per cent by metric, and where.
-        parameters, gmac, train_hours, hardware: what its authors state of its costs: numbers, GMAC of a caption, hours
-            of training, and on what.
-        scores: files with a number a caption by metrics that others compute; they lie in the folder of the captions.
+        printed, printed_in: scores in a paper, in per cent by metric, and which paper.
+        parameters, gmac, train_hours, hardware: costs as its authors state them: number of parameters, GMAC of a
+            caption, hours of training, and on which hardware.
+        scores: by metrics that other programs compute, files with a number for each caption, in the folder of the
+            captions.
         id_field, by_position, caption_field, format: where the captions and the names of their images are, if the file
-            leaves it open (`harness.data.formats.match`); these four are in the run's key.
+            is ambiguous (`harness.data.formats.match`); these four are in the run's key.
     """
 
     name: str = ""
@@ -90,9 +91,9 @@ class SystemCard(Strict):
 
 @dataclass(frozen=True, slots=True)
 class CaptionsFile:
-    """A file of captions as it was asked for.
+    """A file of captions of `--models`, with its card.
 
-    `subset` says which images it has where some are missing, `named_by` is the field that names the images.
+    `subset` describes the images that it has if some are missing, `named_by` is the field that names the images.
     """
 
     path: Path
@@ -104,17 +105,18 @@ class CaptionsFile:
     named_by: str | None = None
 
     @property
-    def place(self) -> str:
-        """A digest of the machine and the path, by which earlier contents of the file are recognised."""
+    def path_digest(self) -> str:
+        """A digest of the machine and the path; runs of earlier contents of the file have the same one."""
         return digest([platform.node(), str(absolute(self.path))])
 
     def run(self, common: Mapping[str, Any]) -> CaptionsRun:
         """The configuration of its run; `common` are the fields of every run.
 
-        BenchError where a file of scores cannot be read.
+        BenchError if a file of scores cannot be read.
         """
         files = {name: scores_file(self.path, file) for name, file in self.card.scores.items()}
-        if built_in := [name for name in files if base_name(name) in metric_names()]:
+        built_in = [name for name in files if base_name(name) in metric_names()]
+        if built_in:
             raise BenchError(
                 f"the card of {self.path}: {built_in[0]} is computed here", "take it out of the card's scores"
             )
@@ -124,7 +126,7 @@ class CaptionsFile:
             model=self.name,
             seed=self.seed,
             sha256=self.checksum,
-            place=self.place,
+            place=self.path_digest,
             id_field=self.card.id_field,
             named_by=self.named_by,
             subset=self.subset,
@@ -136,7 +138,7 @@ class CaptionsFile:
         )
 
     def record(self, dataset: str) -> dict[str, Any]:
-        """The card as reports read it from a run's configuration, and when it was asked for of which file."""
+        """The card as reports read it from a run's configuration, with the file and the time of the command."""
         card = self.card
         kind = {None: "", True: "an ensemble", False: "one model"}[card.ensemble]
         facts = {"features": card.features, "decoding": card.decoding, "models": kind, "captions from": card.whose}
@@ -149,10 +151,12 @@ class CaptionsFile:
             "overlap": dict(card.overlap),
             "source": "the card of its captions",
         }
-        # Who has seen the training captions of this data set alone has seen what models that are trained here see.
-        data_names = _plain(dataset) + ("coco" if re.match(r"captions_(train|val)20\d\d", dataset) else "")
+        # A system trained only on this data set's training captions has seen the same data as models trained here.
+        data_names = _alphanumeric(dataset)
+        if re.match(r"captions_(train|val)20\d\d", dataset):
+            data_names += "coco"
         is_like_trained = (
-            card.trained_on and not card.overlap and all(_plain(name) in data_names for name in card.trained_on)
+            card.trained_on and not card.overlap and all(_alphanumeric(name) in data_names for name in card.trained_on)
         )
         return {
             **card.model_dump(mode="json"),
@@ -162,13 +166,13 @@ class CaptionsFile:
             "source": card.link,
             "summary": f"Captions of another system; {'; '.join(parts)}.",
             "sha256": self.checksum,
-            "file": self.place,
+            "file": self.path_digest,
             "asked": datetime.now(UTC).isoformat(),
             **({} if is_like_trained else {"pretraining": pretraining}),
         }
 
     def checked(self, data: BenchmarkData, reporter: Reporter, *, allow_subset: bool) -> Self:
-        """The same with its `subset`; what was left out, or how images are named, is said."""
+        """Check the captions; returns the file with its `subset` and `named_by`, and notes what was left out."""
         by_split, id_field, notes = captions_by_split(self.path, data, self.card.match, allow_subset=allow_subset)
         by_position = id_field is None
         if self.card.by_position and not (by_position or self.card.scores):
@@ -178,20 +182,24 @@ class CaptionsFile:
             )
         for note in notes:
             reporter.note(f"{self.name}: {note}", style="yellow")
-        sizes = {split: (sorted(of), len(data.evaluated[split])) for split, of in by_split.items()}
-        parts = [f"{split}={len(ids)}/{of}#{digest(ids, 6)}" for split, (ids, of) in sizes.items() if len(ids) < of]
+        parts = []
+        for split, captions in by_split.items():
+            ids = sorted(captions)
+            total = len(data.evaluated[split])
+            if len(ids) < total:
+                parts.append(f"{split}={len(ids)}/{total}#{digest(ids, 6)}")
         return replace(self, subset=",".join(parts), named_by=id_field)
 
 
-def _plain(name: str) -> str:
+def _alphanumeric(name: str) -> str:
     return "".join(filter(str.isalnum, name.lower()))
 
 
 def find_captions(words: Iterable[str], cards: Path | None) -> dict[str, list[CaptionsFile]]:
-    """The files that words of `--models` name, shell patterns among them, by word; none twice.
+    """The files that words of `--models` name, by word; words may be shell patterns, and no file is returned twice.
 
-    `cards` is a YAML file with the cards of several files by their names; those beside the files go before it.
-    BenchError where two files have one name that no card gives them: they need not be seeds of one system.
+    `cards` is a YAML file with the cards of several files by their names; a card beside a file replaces its entry.
+    BenchError if two files get the same name and not by their cards: they may not be seeds of one system.
     """
     card_entries = {} if cards is None else _yaml(cards)
     shared = {
@@ -202,7 +210,7 @@ def find_captions(words: Iterable[str], cards: Path | None) -> dict[str, list[Ca
     for word in files_by_word:
         for path in map(absolute, _paths(word)):
             of_word.setdefault(path, word)
-    names = {name for path in of_word for name in (path.name, path.name.removesuffix(".gz"))}
+    names = {path.name for path in of_word} | {path.name.removesuffix(".gz") for path in of_word}
     if shared and not shared.keys() & names:
         raise BenchError(
             f"{cards} has no card of any of the files: its names are {', '.join(sorted(shared))[:200]}",
@@ -211,7 +219,8 @@ def find_captions(words: Iterable[str], cards: Path | None) -> dict[str, list[Ca
     stems = Counter(path.name.partition(".")[0] for path in of_word)
     seeds_by_name: dict[str, list[tuple[Path, str]]] = {}
     for path, word in of_word.items():
-        card_path, stem = path.with_name(path.name + CARD), path.name.partition(".")[0]
+        card_path = path.with_name(path.name + CARD)
+        stem = path.name.partition(".")[0]
         card = shared.get(path.name, shared.get(path.name.removesuffix(".gz"), SystemCard()))
         if card_path.is_file():
             card = _card(_yaml(card_path), card_path)
@@ -246,21 +255,21 @@ def _yaml(file: Path) -> dict[Any, Any]:
     require_file(file, "the card", "give YAML")
     try:
         content = yaml.load(read_text(file), Loader)
-    except Exception as error:  # PyYAML's constructors raise nearly anything, on values that do not suit their tag
+    except Exception as error:  # PyYAML's constructors raise many types of errors on values that do not fit their tag
         raise BenchError(f"{file} cannot be read: {' '.join(str(error).split())}") from error
     if not isinstance(content, dict):
         raise BenchError(f"{file} holds no card", "write lines such as name: My system")
     return content
 
 
-def _card(content: Any, file: Path, of: str = "") -> SystemCard:
+def _card(content: Any, file: Path, owner: str = "") -> SystemCard:
     try:
         return SystemCard.model_validate(content)
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
+        field = ".".join(map(str, first["loc"]))
         raise BenchError(
-            f"{file}: the card{of} is wrong at {where or 'its top'}: {first['msg']}",
+            f"{file}: the card{owner} is wrong at {field or 'its top'}: {first['msg']}",
             f"fields are {', '.join(SystemCard.model_fields)}",
         ) from error
 
@@ -268,8 +277,9 @@ def _card(content: Any, file: Path, of: str = "") -> SystemCard:
 def captions_by_split(
     path: Path, data: BenchmarkData, options: MatchOptions, *, allow_subset: bool
 ) -> tuple[dict[str, dict[int, str]], str | None, list[str]]:
-    """The captions of a file by evaluated split, less splits without any; what names their images; and notes."""
-    splits, beyond_limit = data.evaluated, data.beyond_limit()
+    """The captions of a file by evaluated split (without empty ones), the field that names images, and notes."""
+    splits = data.evaluated
+    beyond_limit = data.beyond_limit()
     all_samples = {name: (*group, *beyond_limit.get(name, ())) for name, group in splits.items()}
     samples = [sample for group in all_samples.values() for sample in group]
     files = {sample.image_id: sample.file for sample in samples if sample.file}
@@ -282,32 +292,36 @@ def captions_by_split(
     try:
         predictions = read_predictions(path, order, files, labels=labels, other_files=other_files, options=options)
     except BenchError as error:
-        raise BenchError(str(error), _on_the_card(error.hint, path)) from error
+        raise BenchError(str(error), _as_card_hint(error.hint, path)) from error
     predictions = predictions.without([sample.image_id for group in beyond_limit.values() for sample in group])
     covered = {
-        split: group for split, group in splits.items() if any(each.image_id in predictions.captions for each in group)
+        split: group
+        for split, group in splits.items()
+        if any(sample.image_id in predictions.captions for sample in group)
     }
-    references = {sample.image_id: sample.captions for group in (covered or splits).values() for sample in group}
+    references = {}
+    for group in (covered or splits).values():
+        references.update({sample.image_id: sample.captions for sample in group})
     try:
         _, captions, notes = check_predictions(
-            predictions, References("", references, others=frozenset(other_ids)), allow_subset=allow_subset
+            predictions, References("", references, other_ids=frozenset(other_ids)), allow_subset=allow_subset
         )
     except BenchError as error:
         raise BenchError(f"{path}: {error}", error.hint) from error
     notes = [f"left out: {note}" for note in notes]
     if predictions.by_position:
         notes.append(POSITIONS)
-    doubts = filter(None, (*odd_captions(captions), without_shared_words(captions, references)))
-    notes += [f"perhaps no captions: {doubt}" for doubt in doubts]
+    warnings = filter(None, (*odd_captions(captions), without_shared_words(captions, references)))
+    notes += [f"perhaps no captions: {doubt}" for doubt in warnings]
     by_split = {}
     for split, group in covered.items():
-        ids = {each.image_id for each in group}
+        ids = {sample.image_id for sample in group}
         by_split[split] = {image_id: text for image_id, text in captions.items() if image_id in ids}
     return by_split, predictions.id_field, notes
 
 
-def _on_the_card(hint: str | None, path: Path) -> str | None:
-    """A hint about options of `bench evaluate` as what a card says instead."""
+def _as_card_hint(hint: str | None, path: Path) -> str | None:
+    """A hint about options of `bench evaluate`, reworded for the fields of a card."""
     if hint is None:
         return None
     card = f"into {path}{CARD}"
@@ -318,7 +332,7 @@ def _on_the_card(hint: str | None, path: Path) -> str | None:
 
 
 def scores_file(captions: Path, name: str) -> Path:
-    """A file of scores in the folder of the captions; BenchError where it is elsewhere."""
+    """A file of scores in the folder of the captions; BenchError if it is elsewhere."""
     if Path(name).is_absolute() or ".." in Path(name).parts:
         raise BenchError(f"the card of {captions}: {name} is not in its folder", f"copy it to {captions.parent}")
     return captions.parent / name
@@ -333,7 +347,8 @@ def score_captions(
         raise BenchError("files.captions is missing: the file of captions", "add --set files.captions=FILE")
     if hashlib.sha256(read_file(path)).hexdigest() != config.sha256:
         raise BenchError(f"{path} was changed since the run was planned", "give the same command again")
-    splits, costs = [], dict.fromkeys(_COSTS, Quantity(None, NOT_RUN))
+    splits: list[SplitResult] = []
+    costs = dict.fromkeys(_COSTS, Quantity(None, NOT_RUN))
     costs["score_seconds"] = Quantity(None, "it has no captions of the test split")
     options = MatchOptions(config.id_field, config.by_position, config.caption_field, config.format)
     by_split, _, _ = captions_by_split(path, data, options, allow_subset=True)

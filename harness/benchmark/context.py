@@ -54,16 +54,16 @@ _FEW_TO_VALIDATE = 20
 
 @dataclass(frozen=True)
 class BenchmarkData:
-    """What all models of a benchmark share.
+    """The data that all models of a benchmark share.
 
     Attributes:
         skipped: reasons by image id.
         evaluated: the scored splits by name; with a limit, the first images of each.
-        features: None where no model of the benchmark reads any.
-        grid: the cells beside regions; None where no model sees both, or regions come from elsewhere.
-        graphs: scene graphs; None where no model reads any, or none are given.
-        sentences: scene graphs of the training and validation captions; None where no stage reads any.
-        fields: what signatures say of the data.
+        features: None if no model of the benchmark reads any.
+        grid: the cells of the grid besides regions; None if no model reads both, or if regions have their own source.
+        graphs: scene graphs; None if no model reads any, or none are given.
+        sentences: scene graphs of the training and validation captions; None if no stage reads any.
+        fields: of the data, for signatures.
     """
 
     dataset: Dataset
@@ -99,7 +99,7 @@ class BenchmarkData:
         return ids[0] if self.features is None else self.features.typical(ids)
 
     def record(self, fingerprint: str) -> DatasetRecord:
-        """The data set as the store and the reports know it."""
+        """The data set's record for the store and reports."""
         images = tuple(
             ImageRecord(sample.image_id, sample.file, split, sample.captions, sample.domain)
             for split, samples in self.evaluated.items()
@@ -117,9 +117,9 @@ class BenchmarkData:
 
 @dataclass(frozen=True)
 class ModelInputs:
-    """What one model reads and writes; a pretrained or saved model brings its own.
+    """Vocabulary, preprocessing and decoding of one model; a pretrained or saved model has its own.
 
-    `graph_entries` are those of a saved model (`ImageGraphs.entries`); None has the data's.
+    `graph_entries` are those of a saved model (`ImageGraphs.entries`); None uses the data's.
     """
 
     vocabulary: Vocabulary
@@ -130,7 +130,7 @@ class ModelInputs:
 
 @dataclass(frozen=True)
 class ComputeDevice:
-    """What a run computes on, and in which precision; `settings` hold the numbers of devices and of jobs."""
+    """The device and precision of a run; `settings` has the numbers of devices and of jobs."""
 
     device: torch.device
     precision: str
@@ -139,7 +139,7 @@ class ComputeDevice:
 
 @dataclass(frozen=True)
 class RunContext:
-    """What a process opened for the runs of a benchmark, the preset that one is trained by, and how it is scored."""
+    """The opened data and device of a benchmark, with the preset and evaluation settings of a run."""
 
     data: BenchmarkData
     inputs: ModelInputs
@@ -150,7 +150,7 @@ class RunContext:
 
     @property
     def signature(self) -> dict[str, str]:
-        """What scores of trained models depend on; of a tuned model, size and schedule are those before tuning."""
+        """The signature of trained models; for a tuned model, size and schedule are those before tuning."""
         signed = model_signature(
             self.preset, self.data.fields, precision=self.compute.precision, evaluation=self.evaluation
         )
@@ -169,7 +169,7 @@ class RunContext:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Those of the data, which every model is created with."""
+        """The sizes of the data that every model is created with."""
         return {"vocab_size": len(self.inputs.vocabulary), "visual_dim": self.data.visual_dim}
 
     def counts(self) -> tuple[int, int]:
@@ -177,14 +177,15 @@ class RunContext:
         return len(self.data.train), sum(len(sample.captions) for sample in self.data.train)
 
     def source(self, spec: VisualSpec) -> VisualSource:
-        """What a model with this `spec` reads: the features, or the images as its preprocessing gives them."""
+        """The visual inputs of a model with this `spec`: features, or preprocessed images."""
         if spec.graph != "none":
             if self.data.graphs is None:
                 raise BenchError(
                     "the model needs a scene graph of each image, and none are given",
                     "add --graphs scenes or --graphs FILE.json, with --regions; or leave the model out",
                 )
-            source, entries = self.source(replace(spec, graph="none")), self.graph_entries(spec.graph)
+            source = self.source(replace(spec, graph="none"))
+            entries = self.graph_entries(spec.graph)
             return WithGraph(source, spec.graph, self.data.graphs.graphs, entries, self.inputs.vocabulary)
         if spec.kind == "pixels":
             return PixelSource(self.data.dataset, self.inputs.preprocessing, self.compute.device)
@@ -193,14 +194,14 @@ class RunContext:
         return self.data.features or NullSource()
 
     def graph_entries(self, kind: GraphKind) -> tuple[str, ...]:
-        """What the numbers of a graph stand for besides words of the vocabulary; none without graphs."""
+        """The entries of graphs that are not words of the vocabulary; none without graphs."""
         if self.inputs.graph_entries is not None or self.data.graphs is None:
             return self.inputs.graph_entries or ()
         return self.data.graphs.entries[kind]
 
 
 Check = Callable[[Dataset], None]
-"""Refuses data, before any work, that the rows of a benchmark cannot be made of."""
+"""Raises BenchError, before any work, for data that the benchmark's rows cannot use."""
 
 
 def open_context(
@@ -215,41 +216,45 @@ def open_context(
 ) -> RunContext:
     """Open the data, check every image, extract or re-use the features and build the vocabulary.
 
-    `make` says whether features that are missing are made; without them a context is good to plan with alone.
-    `opened` are the data and the backbone where the caller has opened them by `open_inputs`.
-    BenchError for unreadable data, an empty split, a wrong backbone, and what `check` and `prepare_features` refuse.
+    BenchError for unreadable data, an empty split or a wrong backbone, and from `check` and `prepare_features`.
+
+    Args:
+        make: whether to extract missing features; without them, a context can only be used to plan.
+        opened: data and backbone, if the caller has opened them by `open_inputs`.
     """
-    preset, config = conditions.preset, conditions.located_features()
-    device, described = torch.device(conditions.execution.device), conditions.data
+    preset = conditions.preset
+    config = conditions.located_features()
+    device = torch.device(conditions.execution.device)
+    data_conditions = conditions.data
     dataset, backbone = opened or open_inputs(conditions, workspace, reporter)
     for note in dataset.notes:
         reporter.note(note, style="yellow")
     check(dataset)
-    if described.limit is not None:  # before any work
-        first_images(scored_splits(dataset.splits), described.limit)
-    sees = looking(described.sees, dataset)
+    if data_conditions.limit is not None:  # before any work
+        first_images(scored_splits(dataset.splits), data_conditions.limit)
+    sees = visual_kinds(data_conditions.sees, dataset)
     warn_of_preprocessing(config, sees, reporter)
     if not make and missing_features(dataset, config, backbone, sees=sees, cache_dir=workspace.cache):
-        seen = Prepared(None, backbone.describe(), dict(dataset.faults))
+        prepared = Prepared(None, backbone.describe(), dict(dataset.faults))
     else:
-        seen = prepare_features(
+        prepared = prepare_features(
             dataset,
             config,
             backbone,
             sees=sees,
             cache_dir=workspace.cache,
-            may_skip=described.skip_bad_images,
+            may_skip=data_conditions.skip_bad_images,
             device=device,
             reporter=reporter,
             spread=spread,
         )
-    may_skip = described.skip_bad_images
-    graphs = prepare_graphs(dataset, config, seen, described.graphs, may_skip=may_skip, reporter=reporter)
-    skipped = {**seen.skipped, **({} if graphs is None else graphs.bad)}
+    may_skip = data_conditions.skip_bad_images
+    graphs = prepare_graphs(dataset, config, prepared, data_conditions.graphs, may_skip=may_skip, reporter=reporter)
+    skipped = {**prepared.skipped, **({} if graphs is None else graphs.bad)}
     splits = usable_splits(dataset, skipped)
     evaluated = scored_splits(splits)
-    if described.limit is not None:
-        evaluated = first_images(evaluated, described.limit)
+    if data_conditions.limit is not None:
+        evaluated = first_images(evaluated, data_conditions.limit)
     recipe = preset.recipe
     drops_restval = recipe is not None and recipe.restval == "dropped" and not dataset.is_references
     if drops_restval:
@@ -266,9 +271,9 @@ def open_context(
         vocabulary = build_vocabulary(captions, words, preparation, workspace.cache)
     sentences = open_sentences(dataset, config.sentence_graphs, preset, splits)
     fields = DataFields(
-        data=data_field(dataset, skipped, without_restval=drops_restval, limit=described.limit),
+        data=data_field(dataset, skipped, without_restval=drops_restval, limit=data_conditions.limit),
         nrefs=nrefs_field(evaluated),
-        features=seen.described,
+        features=prepared.described,
         vocabulary=vocabulary_field(vocabulary, words.min_count),
         sentences=None if sentences is None else sentences.described,
     )
@@ -278,16 +283,16 @@ def open_context(
         train=splits.get("train", ()),
         val=splits.get("val", ()),
         evaluated=evaluated,
-        limit=described.limit,
+        limit=data_conditions.limit,
         backbone=backbone,
         feature_config=config,
-        features=seen.features,
+        features=prepared.features,
         cache=workspace.cache,
         fields=fields,
-        grid=seen.grid,
+        grid=prepared.grid,
         graphs=None
         if graphs is None or config.graphs is None
-        else number_graphs(graphs, config.graphs, described.graphs, splits["train"], vocabulary),
+        else number_graphs(graphs, config.graphs, data_conditions.graphs, splits["train"], vocabulary),
         sentences=sentences,
     )
     inputs = ModelInputs(vocabulary, backbone.preprocessing, preset.decoding)
@@ -306,7 +311,7 @@ def open_context(
 def open_inputs(
     conditions: Conditions, workspace: Workspace, reporter: Reporter | None = None
 ) -> tuple[Dataset, Backbone]:
-    """Open the data and the backbone that sees them; BenchError as `open_context`."""
+    """Open the data and the backbone of their features; BenchError as `open_context`."""
     files, features = conditions.files, conditions.located_features()
     if files.data is None:
         raise BenchError("files.data is missing: where the data set lies", "add --set files.data=FOLDER")
@@ -320,18 +325,25 @@ def open_inputs(
     return dataset, backbone
 
 
-def looking(sees: Sequence[VisualKind], dataset: Dataset) -> Sequence[VisualKind]:
-    """What rows see; nothing where no row needs pictures, and there are none, so that none are checked."""
-    return sees or (() if dataset.is_references or not has_pictures(dataset) else ("none",))
+def visual_kinds(sees: Sequence[VisualKind], dataset: Dataset) -> Sequence[VisualKind]:
+    """The visual inputs of rows; for rows without any, "none" if there are images, which are then checked."""
+    if sees:
+        return sees
+    if dataset.is_references or not has_pictures(dataset):
+        return ()
+    return ("none",)
 
 
 def check_captions(
     dataset: Dataset, preset: Preset, *, trains: bool, reporter: Reporter, tokenizer: TokenizerName = "python"
 ) -> None:
-    """Look at the captions before any work; a note where few images validate, or training cuts captions.
+    """Check the captions before any work; notes small validation splits, and captions that training cuts.
 
-    `trains` says whether a row is made of the training captions. BenchError where captions are no words to the
-    tokenizer, models would learn no word, or one image validates.
+    BenchError if the tokenizer finds no words in captions, if the vocabulary would be empty, or if the validation split
+    has a single image.
+
+    Args:
+        trains: whether a row uses the training captions.
     """
     for name, samples in dataset.splits.items():
         captions = [caption for sample in samples for caption in sample.captions]
@@ -341,8 +353,9 @@ def check_captions(
     validating = len(dataset.splits.get("val", ()))
     if validating == 1:
         hint = "give it twenty images or more"
-        if rule := working_rule(sample.file for sample in dataset.samples):
-            hint = f"{hint}: bench data convert splits their source anew with --split-by {rule}"
+        rule = working_rule(sample.file for sample in dataset.samples)
+        if rule:
+            hint += f": bench data convert splits their source anew with --split-by {rule}"
         raise BenchError(
             "the val split has one image, whose CIDEr-D is always 0: the weights of the first epoch would be kept", hint
         )
@@ -350,12 +363,14 @@ def check_captions(
         reporter.note(
             f"the val split has {validating} images: which epoch is best is hardly known from so few", style="yellow"
         )
-    words, recipe = preset.vocabulary, preset.recipe
+    words = preset.vocabulary
+    recipe = preset.recipe
     if words.kind != "words":
         return
     preparation = choose_preparation("words" if recipe is None else recipe.captions, tokenizer)
     tokenize = PREPARATIONS[preparation].tokenize
-    counts, lengths = Counter[str](), list[int]()
+    counts: Counter[str] = Counter()
+    lengths: list[int] = []
     with reporter.step("Reading the captions"):
         captions = list(counted_captions(dataset, dataset.splits.get("train", ()), preparation))
         for caption in captions:
@@ -367,8 +382,9 @@ def check_captions(
             f"no word of the training captions occurs {words.min_count} times: the vocabulary would be empty",
             "add --set vocabulary.min_count=1, or give more captions",
         )
-    if cut := cut_references(captions, lengths, preset):
-        reporter.note(cut, style="yellow")
+    note = cut_references(captions, lengths, preset)
+    if note:
+        reporter.note(note, style="yellow")
 
 
 def splits_with_lone_references(splits: Mapping[str, Sequence[Sample]]) -> list[str]:
@@ -385,7 +401,7 @@ def scored_splits(splits: Mapping[str, tuple[Sample, ...]]) -> dict[str, tuple[S
 
 
 def first_images(splits: Mapping[str, tuple[Sample, ...]], limit: int) -> dict[str, tuple[Sample, ...]]:
-    """The first images of each split, in the data set's order; BenchError where no split has more than these."""
+    """The first images of each split, in the data set's order; BenchError if no split has more images."""
     largest = max(len(samples) for samples in splits.values())
     if limit >= largest:
         raise BenchError(
@@ -396,7 +412,7 @@ def first_images(splits: Mapping[str, tuple[Sample, ...]], limit: int) -> dict[s
 
 
 def usable_splits(dataset: Dataset, skipped: Collection[int]) -> dict[str, tuple[Sample, ...]]:
-    """Usable images by split; BenchError where one that is needed has none."""
+    """Usable images by split; BenchError if a required split has none."""
     splits = {
         name: tuple(sample for sample in samples if sample.image_id not in skipped)
         for name, samples in dataset.splits.items()

@@ -71,7 +71,7 @@ def memory_bytes(configs: Sequence[RunConfig], context: RunContext) -> int:
 
 
 def require_room(config: TrainedRun, context: RunContext) -> None:
-    """BenchError where what is trained does not fit into the memory that is free here."""
+    """BenchError if what is trained does not fit into the memory that is free here."""
     parameters = _parameters(config, context)
     require_memory(config.model, parameters, torch.device("cpu"))  # where it is built
     require_memory(config.model, parameters, context.compute.device, TRAINED)

@@ -252,7 +252,7 @@ def _run(
 
 
 def _refuse_other_key(spec: RunSpec, config: RunConfig, context: RunContext, workspace: Workspace) -> None:
-    """BenchError where data, weights, code or release differ from those that the run was planned with.
+    """BenchError if data, weights, code or release differ from those that the run was planned with.
 
     Of an ensemble only the data are compared: its members are checked when they are executed.
     """

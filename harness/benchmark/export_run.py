@@ -81,7 +81,7 @@ def _member(name: str) -> zipfile.ZipInfo:
 
 
 def _files_of_plugin(plugin: Path, spec: RunSpec) -> dict[str, Path]:
-    """By name, the files of a plug-in; BenchError where one is gone, or is another than the run was made with."""
+    """By name, the files of a plug-in; BenchError if one is gone, or is another than the run was made with."""
     if not plugin.is_file():
         raise BenchError(f"run {spec.key}: its plug-in {plugin} is no longer there", "put it back, then export again")
     files, changed = files_of_plugin(plugin, spec.code)

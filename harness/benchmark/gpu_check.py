@@ -1,6 +1,6 @@
-"""`bench doctor --gpu` and `pytest -m gpu`: whether a GPU computes what the processor does, and how fast it is.
+"""`bench doctor --gpu` and `pytest -m gpu`: whether a GPU gives the CPU's results, and how fast it is.
 
-On a processor the parts run at toy sizes: that tries the check itself.
+On a CPU the parts run at toy sizes, which tests the check itself.
 """
 
 import copy
@@ -46,7 +46,7 @@ from zoo.captioner import VisualSpec
 from zoo.decoding import Hypotheses, beam_search, greedy, sample
 
 LOGITS, GRADIENT, HALF = 1e-3, 1e-2, 0.1
-"""Greatest relative distance to the processor's: of logits and gradients in fp32, and of logits in bf16."""
+"""Largest relative distance to the CPU's results: of logits and gradients in fp32, and of logits in bf16."""
 IMAGES, REGIONS, CHANNELS, WORDS, CAPTIONS = 3, 5, 6, 6, 2
 PAPER = {"images": 32, "regions": 144, "channels": 1536, "length": 20, "captions": 5, "vocabulary": 10_000}
 MEASURED = ("expansionnet_v2", "transformer_base", "updown", "image_transformer", "cgru", "x_lan", "x_transformer")
@@ -64,7 +64,7 @@ _WORDS = Vocabulary(tuple(f"w{number}" for number in range(20)))
 
 @dataclass(slots=True)
 class Report:
-    """What came of a part: "works", "differs", "failed" or "not run", with what is wrong, and numbers."""
+    """The result of a part: "works", "differs", "failed" or "not run", with problems and numbers."""
 
     part: str
     about: str
@@ -76,110 +76,126 @@ class Report:
 
 @dataclass(slots=True)
 class Check:
-    """A part at work: where, whether at full size, and what it finds."""
+    """The device that a part of the check runs on, and its report."""
 
     device: torch.device
     report: Report
 
     @property
     def full(self) -> bool:
-        """Whether the device is worth the sizes of papers."""
+        """Whether to use the sizes of papers, as on a GPU."""
         return self.device.type == "cuda"
 
     def expect(self, holds: bool, problem: str) -> None:
-        """Note a problem where something does not hold."""
+        """Report a problem unless a condition holds."""
         if not holds:
             self.report.problems.append(problem)
 
 
-def equal_to_the_processor(check: Check) -> None:
-    """Every architecture, here and there, in fp32 without TF32: logits, gradients, words; bf16 finite and near."""
+def compare_with_cpu(check: Check) -> None:
+    """Every architecture equals the CPU in fp32 without TF32: logits, gradients, words; and is near it in bf16."""
     set_products(check.device, "fp32")
     for name in list_models() if check.full else _TOY:
         model = toy(name).eval()
-        there = copy.deepcopy(model).to(check.device)
-        batch = a_batch(model)
-        ours, theirs = _passes(model, batch), _passes(there, batch.to(check.device))
-        far = {part: _distance(theirs[part], ours[part]) for part in ("logits", "gradient")}
+        model_on_device = copy.deepcopy(model).to(check.device)
+        batch = random_batch(model)
+        batch_on_device = batch.to(check.device)
+        expected = _passes(model, batch)
+        computed = _passes(model_on_device, batch_on_device)
+        distances = {part: _distance(computed[part], expected[part]) for part in ("logits", "gradient")}
         with torch.no_grad(), autocast(check.device, "bf16"):
-            far["bf16"] = _distance(there(batch.to(check.device).visual, batch.to(check.device).tokens), ours["logits"])
-        check.report.numbers[name] = {part: float(f"{value:.2g}") for part, value in far.items()}
+            logits = model_on_device(batch_on_device.visual, batch_on_device.tokens)
+        distances["bf16"] = _distance(logits, expected["logits"])
+        check.report.numbers[name] = {part: float(f"{value:.2g}") for part, value in distances.items()}
         limits = {"logits": LOGITS, "gradient": GRADIENT, "bf16": HALF}
         for part, limit in limits.items():
-            check.expect(far[part] <= limit, f"{name}: {part} {far[part]:.2g} from the processor's, more than {limit}")
+            check.expect(
+                distances[part] <= limit,
+                f"{name}: {part} {distances[part]:.2g} from the processor's, more than {limit}",
+            )
         for search in ("greedy", "beam"):
-            check.expect(torch.equal(theirs[search].cpu(), ours[search]), f"{name}: other words by {search} search")
+            same_words = torch.equal(computed[search].cpu(), expected[search])
+            check.expect(same_words, f"{name}: other words by {search} search")
 
 
-def nothing_waits(check: Check) -> None:
-    """A training step reads nothing of the device; a search and a self-critical step once a word."""
-    for name in _families(check) + (["blip/small", "git/small", "vit_gpt2/small"] if check.full else []):
+def count_waits(check: Check) -> None:
+    """A training step never waits for the device; a search and a self-critical step wait once a word."""
+    names = _families(check)
+    if check.full:
+        names += ["blip/small", "git/small", "vit_gpt2/small"]
+    for name in names:
         model = toy(name).to(check.device).train()
-        batch = a_batch(model)
-        for kind, changes, most in (("cross_entropy", {}, 0), ("self_critical", SELF_CRITICAL, WORDS + 2)):
+        batch = random_batch(model)
+        for kind, changes, max_waits in (("cross_entropy", {}, 0), ("self_critical", SELF_CRITICAL, WORDS + 2)):
             step = _step(model, batch.pinned() if check.full else batch, changes, check.device, replays=False)
             step()
-            step()  # libraries set themselves up in the first two
+            step()  # libraries initialise in the first two steps
             waits = _waits(step, check.device)
             check.report.numbers.setdefault(name, {})[kind] = len(waits)
-            check.expect(len(waits) <= most, f"{name}: a step of {kind} waits {_places(waits)}")
-        there = batch.visual.to(check.device)
-        waits = _waits(lambda: _found(model.eval(), there), check.device)  # noqa: B023
+            check.expect(len(waits) <= max_waits, f"{name}: a step of {kind} waits {_format_waits(waits)}")
+        visual = batch.visual.to(check.device)
+        waits = _waits(lambda: _search(model.eval(), visual), check.device)  # noqa: B023
         check.report.numbers[name]["beam search"] = len(waits)
-        check.expect(len(waits) <= WORDS, f"{name}: a beam search waits {_places(waits)}")
+        check.expect(len(waits) <= WORDS, f"{name}: a beam search waits {_format_waits(waits)}")
 
 
 def speed(check: Check) -> None:
-    """Steps and a beam search at papers' sizes: seconds, kernels, the share of time that the device works."""
+    """Speed of training steps and a beam search at papers' sizes: seconds, kernels, and how busy the device is."""
     size = PAPER if check.full else {**PAPER, "images": 2, "regions": 4, "channels": 8, "length": 3, "vocabulary": 50}
     words = Vocabulary(tuple(f"w{number}" for number in range(size["vocabulary"] - 4)))
     for name in MEASURED if check.full else _TOY:
         arguments = load_preset("matched-width").model_arguments(name) if check.full else model_card(name).tiny
         model = create_model(name, vocab_size=len(words), visual_dim=size["channels"], **arguments).to(check.device)
-        batch = a_batch(
-            model, words=words, **{part: size[part] for part in ("images", "regions", "captions", "length")}
+        batch = random_batch(
+            model,
+            words=words,
+            images=size["images"],
+            regions=size["regions"],
+            captions=size["captions"],
+            length=size["length"],
         )
-        there, searched = batch.visual.to(check.device), size["images"]
+        visual = batch.visual.to(check.device)
+        images = size["images"]
         critical = {"objective": "self_critical", "self_critical": {"max_len": size["length"], "samples": 5}}
-        search = partial(_found, search=partial(beam_search, beam_size=5), length=size["length"])
-        works: dict[str, Callable[[], object]] = {
+        search = partial(_search, search=partial(beam_search, beam_size=5), length=size["length"])
+        tasks: dict[str, Callable[[], object]] = {
             "cross_entropy": _step(model.train(), batch, {}, check.device, words, replays=False),
             "self_critical": _step(model, batch, critical, check.device, words, replays=False),
-            "beam search": lambda: search(model.eval(), there),  # noqa: B023
+            "beam search": lambda: search(model.eval(), visual),  # noqa: B023
         }
         if check.full:
             replay = Replayed(partial(search, model, early_stop=False), _unreplayed)
-            works |= {
+            tasks |= {
                 "cross_entropy, replayed": _step(model, batch, {}, check.device, words),
                 "self_critical, replayed": _step(model, batch, critical, check.device, words),
-                "beam search, replayed": partial(replay, there),
+                "beam search, replayed": partial(replay, visual),
             }
-        found = check.report.numbers.setdefault(name, {})
-        for kind, work in works.items():
+        measured = check.report.numbers.setdefault(name, {})
+        for kind, task in tasks.items():
             model.train(not kind.startswith("beam search"))
-            seconds = median_seconds(work, check.device, 1.0 if check.full else 0.01)
-            found[kind] = {"seconds": seconds, "images_per_second": searched / seconds} | _profiled(work, check.device)
+            seconds = median_seconds(task, check.device, 1.0 if check.full else 0.01)
+            measured[kind] = {"seconds": seconds, "images_per_second": images / seconds} | _profiled(task, check.device)
     _extraction(check)
 
 
 def replayed(check: Check) -> None:
-    """Searches that are replayed as graphs find what they find otherwise, after weights have changed too."""
+    """Searches that are replayed as graphs give the same captions as without graphs, also after weights change."""
     for name in _families(check):
         model = toy(name).to(check.device).eval()
         for kind, search in _SEARCHES.items():
 
-            def found(visual: Visual, *, early_stop: bool = False) -> tuple[Hypotheses]:
-                return _found(model.eval(), visual, search, early_stop=early_stop)  # noqa: B023
+            def run_search(visual: Visual, *, early_stop: bool = False) -> tuple[Hypotheses]:
+                return _search(model.eval(), visual, search, early_stop=early_stop)  # noqa: B023
 
-            replay = Replayed(found, _unreplayed) if check.full else found
+            replay = Replayed(run_search, _unreplayed) if check.full else run_search
             different = 0
             for seed in range(4):  # eager, captured, replayed twice
-                there = a_batch(model, seed=seed).visual.to(check.device)
+                visual = random_batch(model, seed=seed).visual.to(check.device)
                 torch.manual_seed(seed)
-                (plain,) = found(there, early_stop=kind != "samples")
+                (eager,) = run_search(visual, early_stop=kind != "samples")
                 torch.manual_seed(seed)
-                (again,) = replay(there)
-                different += not torch.equal(plain.tokens, again.tokens)
+                (replayed_captions,) = replay(visual)
+                different += not torch.equal(eager.tokens, replayed_captions.tokens)
                 with torch.no_grad():
                     for weight in model.parameters():
                         weight.mul_(1.01)
@@ -188,7 +204,7 @@ def replayed(check: Check) -> None:
 
 
 def passes(check: Check) -> None:
-    """Passes that are replayed as graphs train as others: dropout, other shapes, halves of a batch, rewards."""
+    """Replayed passes give the same losses in training: with dropout, several shapes, micro-batches and rewards."""
     for name in _families(check):
         kinds: dict[str, dict[str, Any]] = {"cross_entropy": {}}
         if name in _TOY:
@@ -198,56 +214,58 @@ def passes(check: Check) -> None:
             for replays in (False, True):
                 model = toy(name, dropout=0.1).to(check.device).train()
                 torch.manual_seed(0)
-                step = _step(model, a_batch(model), changes, check.device, precision="fp32", replays=replays)
+                step = _step(model, random_batch(model), changes, check.device, precision="fp32", replays=replays)
                 shapes = ((4, WORDS), (4, WORDS - 2), (1, WORDS))
-                batches = [
-                    a_batch(model, images=shapes[number % 3][0], length=shapes[number % 3][1], seed=number)
-                    for number in range(12)
-                ]
-                losses.append([step(batch, 1 + number // 9, read=True) for number, batch in enumerate(batches)])
-            far = max(abs(a - b) / max(abs(a), 1.0) for a, b in zip(*losses, strict=True))
-            check.report.numbers[f"{name} {kind}"] = float(f"{far:.2g}")
-            check.expect(far <= LOGITS, f"{name}: losses of {kind} differ by {far:.2g} when replayed")
+                step_losses = []
+                for index in range(12):
+                    images, length = shapes[index % 3]
+                    batch = random_batch(model, images=images, length=length, seed=index)
+                    step_losses.append(step(batch, 1 + index // 9, read=True))
+                losses.append(step_losses)
+            distance = max(abs(a - b) / max(abs(a), 1.0) for a, b in zip(*losses, strict=True))
+            check.report.numbers[f"{name} {kind}"] = float(f"{distance:.2g}")
+            check.expect(distance <= LOGITS, f"{name}: losses of {kind} differ by {distance:.2g} when replayed")
 
 
 def memory(check: Check) -> None:
-    """Features on the device equal those that are read; a batch that does not fit is split, with the same gradient."""
+    """Features held on the device equal those read; a batch that does not fit is split, with the same gradient."""
     model = toy("transformer_base", dropout=0.0).to(check.device).train()
-    source = _Source(a_batch(model).visual)
+    source = _Source(random_batch(model).visual)
     held = hold(source, range(IMAGES), model.visual, check.device, 1 << 30)
     assert held is not None
-    seen, read = (each.visual([2, 0], model.visual).parts() for each in (held, source))
-    for name, part in read.items():
-        check.expect(torch.equal(seen[name].cpu(), part), f"{name} on the device differ from those that are read")
-    # A GPU's memory is given out in blocks of megabytes, which the batch has to fill many of.
-    batch = a_batch(model, images=4096, regions=PAPER["regions"]) if check.full else a_batch(model, images=8)
+    on_device = held.visual([2, 0], model.visual).parts()
+    for name, part in source.visual([2, 0], model.visual).parts().items():
+        check.expect(torch.equal(on_device[name].cpu(), part), f"{name} on the device differ from those that are read")
+    # A GPU's memory is allocated in blocks of megabytes, so that a limit needs a large batch.
+    images, regions = (4096, PAPER["regions"]) if check.full else (8, REGIONS)
+    batch = random_batch(model, images=images, regions=regions)
     expected, _ = _gradient(model, batch)
     with _less_memory(check, model, batch) as objective:
-        found, parts = _gradient(model, batch, objective)
-        far = _distance(found, expected)
-    check.report.numbers |= {"parts": parts, "gradient": far}
+        gradient, parts = _gradient(model, batch, objective)
+        distance = _distance(gradient, expected)
+    check.report.numbers |= {"parts": parts, "gradient": distance}
     check.expect(parts > 1, "memory did not run out")
-    check.expect(far <= GRADIENT, f"the gradient of {parts} parts is {far:.2g} from the whole batch's")
+    check.expect(distance <= GRADIENT, f"the gradient of {parts} parts is {distance:.2g} from the whole batch's")
 
 
 def collective(check: Check) -> None:
-    """A group of one rank (NCCL on a GPU) gives the gradient that a process alone gives."""
+    """A group of one rank (NCCL on a GPU) gives the gradient of a single process."""
     model = toy("transformer_base", dropout=0.0).to(check.device).train()
-    batch = a_batch(model)
+    batch = random_batch(model)
     expected, _ = _gradient(model, batch)
     dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
     try:
-        found, _ = _gradient(model, batch, collective=Distributed(check.device.type))
-        far = _distance(found, expected)
-        check.expect(far == 0, f"the gradient of a group of one is {far:.2g} from a process's")
+        gradient, _ = _gradient(model, batch, collective=Distributed(check.device.type))
+        distance = _distance(gradient, expected)
+        check.expect(distance == 0, f"the gradient of a group of one is {distance:.2g} from a process's")
     finally:
         dist.destroy_process_group()
 
 
 def resume(check: Check) -> None:
-    """A training that is cut off in the middle goes on to the same weights."""
+    """A training that is interrupted and resumed ends with the same weights."""
     weights = []
-    for cuts in ((), (1, 5)):  # batches after which the training is cut off
+    for cuts in ((), (1, 5)):  # batches after which the training is interrupted
         with tempfile.TemporaryDirectory() as folder:
             for cut in (*cuts, None):
                 torch.manual_seed(0)
@@ -257,15 +275,16 @@ def resume(check: Check) -> None:
                 except _CutError:
                     continue
             weights.append(torch.cat([weight.detach().flatten() for weight in trainer.model.parameters()]))
-    far = _distance(*weights)
-    check.report.numbers["weights"] = far
-    # Sums of a GPU may come in another order; what is lost or done twice is far more.
-    check.expect(far <= (1e-4 if check.full else 0.0), f"weights are {far:.2g} from those of an undisturbed training")
+    distance = _distance(*weights)
+    check.report.numbers["weights"] = distance
+    # A GPU may sum in another order; a lost or repeated step makes a much larger difference.
+    limit = 1e-4 if check.full else 0.0
+    check.expect(distance <= limit, f"weights are {distance:.2g} from those of an undisturbed training")
 
 
 PARTS: dict[str, Callable[[Check], None]] = {
-    "equal": equal_to_the_processor,
-    "waits": nothing_waits,
+    "equal": compare_with_cpu,
+    "waits": count_waits,
     "replayed": replayed,
     "passes": passes,
     "memory": memory,
@@ -276,13 +295,14 @@ PARTS: dict[str, Callable[[Check], None]] = {
 
 
 def run_part(part: str, device: str) -> Report:
-    """One part in this process; an error is what came of it."""
-    work = PARTS[part]
-    report, started = Report(part, work.__doc__ or ""), time.monotonic()
+    """Run one part in this process; an error is its result."""
+    check_part = PARTS[part]
+    report = Report(part, check_part.__doc__ or "")
+    started = time.monotonic()
     try:
-        work(Check(torch.device(device), report))
+        check_part(Check(torch.device(device), report))
         report.state = "differs" if report.problems else "works"
-    except Exception as error:  # the other parts go on
+    except Exception as error:  # the other parts still run
         report.state = "failed"
         report.problems += [f"{type(error).__name__}: {error}", traceback.format_exc()]
     report.seconds = round(time.monotonic() - started, 1)
@@ -290,13 +310,13 @@ def run_part(part: str, device: str) -> Report:
 
 
 def as_json(reports: Sequence[Report], device: str) -> str:
-    """Everything that was found."""
+    """The environment and all reports as JSON."""
     content = {"environment": describe_environment(device), "parts": [asdict(report) for report in reports]}
     return json.dumps(content, indent=1) + "\n"
 
 
-def _unreplayed(why: str) -> None:
-    raise RuntimeError(why.strip())
+def _unreplayed(reason: str) -> None:
+    raise RuntimeError(reason.strip())
 
 
 def _families(check: Check) -> list[str]:
@@ -309,7 +329,7 @@ def toy(name: str, **changes: Any) -> Captioner:
     return create_model(name, vocab_size=len(_WORDS), visual_dim=CHANNELS, **{**model_card(name).tiny, **changes})
 
 
-def a_batch(
+def random_batch(
     model: Captioner,
     *,
     images: int = IMAGES,
@@ -319,7 +339,7 @@ def a_batch(
     length: int = WORDS,
     seed: int = 0,
 ) -> Batch:
-    """Random features and captions, on the processor."""
+    """Random features and captions, on the CPU."""
     random = torch.Generator().manual_seed(seed)
     visual = batch_of(example_visual(model.visual, length=regions), images)
     for part in ("features", "grid", "pixels"):
@@ -339,7 +359,7 @@ def _step(
     precision: str = "bf16",
     replays: bool = True,
 ) -> Callable[..., float]:
-    """A training step with clipping and AdamW, which gives its loss; of `first` where no batch is given."""
+    """A training step with clipping and AdamW, which returns its loss; by default with the batch `first`."""
     stage = Stage.model_validate(_STAGE | changes)
     samples = [Sample(image, f"{image}.png", "train", ("w1 w2 w3 w4",)) for image in range(64)]
     gradient = BatchGradient(
@@ -352,7 +372,8 @@ def _step(
         replays=replays,
     )
     widths = (stage.self_critical.max_len,) if replays and device.type == "cuda" else ()
-    objective, weights = make_objective(stage, model, samples, words, widths, _unreplayed), list(model.parameters())
+    objective = make_objective(stage, model, samples, words, widths, _unreplayed)
+    weights = list(model.parameters())
     optimiser = make_optimiser(model, Optimiser(name="adamw"))
     for group in optimiser.param_groups:
         group["lr"] = 1e-3
@@ -367,76 +388,84 @@ def _step(
     return step
 
 
-def _found(
+def _search(
     model: Captioner,
     visual: Visual,
     search: Callable[..., Hypotheses] = _PAIR,
     length: int = WORDS,
     early_stop: bool = True,
 ) -> tuple[Hypotheses]:
-    words = {"max_len": length, "bos": _WORDS.bos, "eos": _WORDS.eos, "early_stop": early_stop}
+    limits = {"max_len": length, "bos": _WORDS.bos, "eos": _WORDS.eos, "early_stop": early_stop}
     with torch.no_grad(), autocast(next(model.parameters()).device, "bf16"):
-        return (search(model, model.encode(visual), **words),)
+        return (search(model, model.encode(visual), **limits),)
 
 
 def _passes(model: Captioner, batch: Batch) -> dict[str, Tensor]:
     """Logits, the gradient of all weights, and the words of both searches."""
     search: Any = {"max_len": WORDS, "bos": _WORDS.bos, "eos": _WORDS.eos}
-    here = replace(batch, visual=batch.visual.to("cpu"), tokens=batch.tokens.cpu())
-    found = {"gradient": _gradient(model, here)[0]}
+    on_cpu = replace(batch, visual=batch.visual.to("cpu"), tokens=batch.tokens.cpu())
+    results = {"gradient": _gradient(model, on_cpu)[0]}
     with torch.no_grad():
-        found["logits"] = model(batch.visual, batch.tokens)
-        found["greedy"] = greedy(model, model.encode(batch.visual), **search).tokens
-        found["beam"] = beam_search(model, model.encode(batch.visual), beam_size=3, **search).tokens
-    return found
+        results["logits"] = model(batch.visual, batch.tokens)
+        results["greedy"] = greedy(model, model.encode(batch.visual), **search).tokens
+        results["beam"] = beam_search(model, model.encode(batch.visual), beam_size=3, **search).tokens
+    return results
 
 
 def _gradient(
     model: Captioner, batch: Batch, objective: Objective | None = None, collective: Collective | None = None
 ) -> tuple[Tensor, int]:
-    """The gradient of a batch's cross-entropy, as one vector, and in how many passes it was made."""
-    weights, parts = list(model.parameters()), [1]
-    others = collective or Collective()
-    gradient = BatchGradient(model, weights[0].device, precision="fp32", collective=others, on_split=parts.append)
+    """The gradient of a batch's cross-entropy as one vector, and the number of its passes."""
+    weights = list(model.parameters())
+    parts = [1]
+    gradient = BatchGradient(
+        model,
+        weights[0].device,
+        precision="fp32",
+        collective=collective or Collective(),
+        on_split=parts.append,
+    )
     model.zero_grad(set_to_none=True)
     gradient(objective or CrossEntropy(Stage.model_validate(_STAGE), _WORDS.pad), weights, batch, 0, 1)
-    found = torch.cat([weight.grad.flatten() for weight in weights if weight.grad is not None])
+    flat = torch.cat([weight.grad.flatten() for weight in weights if weight.grad is not None])
     model.zero_grad(set_to_none=True)
-    return found, parts[-1]
+    return flat, parts[-1]
 
 
-def _distance(found: Tensor, wanted: Tensor) -> float:
-    """How far apart two tensors are, relative to the length of the second; infinite where one is not finite."""
-    found, wanted = found.detach().double().cpu(), wanted.detach().double().cpu()
-    return float((found - wanted).norm() / wanted.norm().clamp_min(1e-30)) if found.isfinite().all() else float("inf")
+def _distance(computed: Tensor, expected: Tensor) -> float:
+    """The distance of two tensors relative to the norm of the second; infinite if the first is not finite."""
+    computed, expected = computed.detach().double().cpu(), expected.detach().double().cpu()
+    if not computed.isfinite().all():
+        return float("inf")
+    return float((computed - expected).norm() / expected.norm().clamp_min(1e-30))
 
 
-def _waits(work: Callable[[], object], device: torch.device) -> list[str]:
-    """Where it waits for the device; nowhere on a processor."""
+def _waits(call: Callable[[], object], device: torch.device) -> list[str]:
+    """The locations in the code where a call waits for the device; empty on a CPU."""
     if device.type != "cuda":
-        work()
+        call()
         return []
     torch.cuda.synchronize(device)
-    return synchronisation_points(work)
+    return synchronisation_points(call)
 
 
-def _places(waits: list[str]) -> str:
-    return ", ".join(f"{count} times at {place}" for place, count in Counter(waits).most_common())
+def _format_waits(waits: list[str]) -> str:
+    return ", ".join(f"{count} times at {location}" for location, count in Counter(waits).most_common())
 
 
-def _profiled(work: Callable[[], object], device: torch.device) -> dict[str, float | None]:
-    """Kernels that one call starts, and the share of its time that the device works; None on a processor."""
+def _profiled(call: Callable[[], object], device: torch.device) -> dict[str, float | None]:
+    """The number of kernels of a call, and the share of its time that the device is busy; None on a CPU."""
     if device.type != "cuda":
-        work()
+        call()
         return {"kernels": None, "device_busy": None}
-    with profile(activities=[ProfilerActivity.CUDA]) as kept:
+    with profile(activities=[ProfilerActivity.CUDA]) as profiled:
         started = time.perf_counter()
-        work()
+        call()
         torch.cuda.synchronize(device)
-        took = time.perf_counter() - started
-    kernels = [event for event in kept.events() if event.device_type == DeviceType.CUDA]
+        seconds = time.perf_counter() - started
+    kernels = [event for event in profiled.events() if event.device_type == DeviceType.CUDA]
     busy = sum(event.time_range.elapsed_us() for event in kernels) / 1e6
-    return {"kernels": len(kernels), "device_busy": busy / took}
+    return {"kernels": len(kernels), "device_busy": busy / seconds}
 
 
 def _extraction(check: Check) -> None:
@@ -464,7 +493,7 @@ class _Source:
 
 @contextmanager
 def _less_memory(check: Check, model: Captioner, batch: Batch) -> Iterator[Objective | None]:
-    """Less memory than a batch needs, enough for a quarter: the GPU's own limit, or an objective that says so."""
+    """Within the block, a quarter of the batch fits the memory but not all: by a limit of the GPU, or an objective."""
     if check.full:
         peaks = []
         for part in (batch, batch.split(4)[0]):
@@ -484,7 +513,7 @@ def _less_memory(check: Check, model: Captioner, batch: Batch) -> Iterator[Objec
 
 
 class _Small(CrossEntropy):
-    """Cross-entropy that two images fit."""
+    """Cross-entropy with memory for at most two images."""
 
     def __call__(self, model: Captioner, batch: Batch, epoch: int = 0) -> Tensor:
         """See `CrossEntropy`; out of memory for three images or more."""
@@ -494,24 +523,24 @@ class _Small(CrossEntropy):
 
 
 class _CutError(Exception):
-    """The training is cut off."""
+    """The training is interrupted."""
 
 
 class _Batches:
-    """Four batches an epoch; cut off before the `cut`th in all."""
+    """Four batches an epoch; training is interrupted after `cut` batches."""
 
     def __init__(self, model: Captioner, cut: int | None) -> None:
-        self._model, self._cut, self._asked = model, cut, 0
+        self._model, self._cut, self._count = model, cut, 0
 
     def __len__(self) -> int:
         return 4
 
     def epoch(self, number: int, start: int = 0) -> Iterator[Batch]:
-        for at in range(start, len(self)):
-            if self._asked == self._cut:
+        for index in range(start, len(self)):
+            if self._count == self._cut:
                 raise _CutError
-            self._asked += 1
-            yield a_batch(self._model, seed=4 * number + at)
+            self._count += 1
+            yield random_batch(self._model, seed=4 * number + index)
 
 
 def _trainer(model: Captioner, folder: Path, cut: int | None, check: Check) -> Trainer:
@@ -520,7 +549,7 @@ def _trainer(model: Captioner, folder: Path, cut: int | None, check: Check) -> T
     return Trainer(
         model,
         Schedule.model_validate({"name": "check", "summary": "check", "stages": [stage]}),
-        stage_data=lambda stage: StageData(batches, CrossEntropy(stage, _WORDS.pad), lambda: float(batches._asked)),
+        stage_data=lambda stage: StageData(batches, CrossEntropy(stage, _WORDS.pad), lambda: float(batches._count)),
         folder=folder,
         device=check.device,
         precision="fp32",

@@ -1,6 +1,6 @@
-"""`hf:ORG/NAME`, `hf:ORG/NAME@REVISION` and `hf:FOLDER`: checkpoints of transformers' own interface.
+"""`hf:ORG/NAME`, `hf:ORG/NAME@REVISION` and `hf:FOLDER`: checkpoints with the interface of transformers.
 
-As rows of a benchmark, to caption images with, and their costs apart from any data set.
+They can be rows of a benchmark, caption images, and have their costs measured without a data set.
 """
 
 from __future__ import annotations
@@ -44,20 +44,20 @@ HubOptions = Mapping[str, Any]
 
 
 def hub_options(
-    given: Sequence[str], keys: Sequence[str] = ("prompt", "clean", "attention", "dtype", "batch")
+    texts: Sequence[str], keys: Sequence[str] = ("prompt", "clean", "attention", "dtype", "batch")
 ) -> HubOptions:
-    """The values of `--hub KEY=VALUE`, for all checkpoints of a command; BenchError where one is wrong."""
-    pairs = [text.partition("=") for text in given]
+    """The values of `--hub KEY=VALUE`, for all checkpoints of a command; BenchError if one is invalid."""
+    pairs = [text.partition("=") for text in texts]
     values = {key.strip(): value for key, _, value in pairs}
     if len(values) < len(pairs) or any(not equals for _, equals, _ in pairs) or values.keys() - set(keys):
         raise BenchError(
-            f"--hub {' --hub '.join(map(repr, map(shortened, given)))}: takes each of {', '.join(keys)} once",
+            f"--hub {' --hub '.join(map(repr, map(shortened, texts)))}: takes each of {', '.join(keys)} once",
             "for example --hub prompt='a photo of'",
         )
-    for key, known in (("attention", ATTENTION), ("dtype", tuple(DTYPES))):
-        if key in values and values[key] not in known:
+    for key, choices in (("attention", ATTENTION), ("dtype", tuple(DTYPES))):
+        if key in values and values[key] not in choices:
             raise BenchError(
-                f"--hub {key}={shortened(values[key])} is unknown", f"choose {', '.join(known[:-1])} or {known[-1]}"
+                f"--hub {key}={shortened(values[key])} is unknown", f"choose {', '.join(choices[:-1])} or {choices[-1]}"
             )
     options: dict[str, Any] = {**values}
     if "clean" in values:
@@ -75,22 +75,22 @@ def _parse_batch(text: str) -> int:
     return int(digits)
 
 
-def refuse_options(options: HubOptions, why: str, hint: str) -> None:
-    """BenchError where any is given."""
+def refuse_options(options: HubOptions, reason: str, hint: str) -> None:
+    """BenchError if there is any option."""
     for name in options:
-        raise BenchError(f"--hub {name} is for models of hf:, and {why}", hint)
+        raise BenchError(f"--hub {name} is for models of hf:, and {reason}", hint)
 
 
 @dataclass(frozen=True, slots=True)
 class HubModel(HubPlace):
-    """One checkpoint as it was asked for.
+    """One checkpoint with its options.
 
     Attributes:
         prompt: a template's name, a text, or None for the family's default.
-        clean: what is done to captions: rules of `harness.inference.hub_checkpoint`.
-        attention: its implementation, one of `ATTENTION`; None: the network's own choice.
+        clean: rules of `harness.inference.hub_checkpoint` that captions are cleaned by.
+        attention: its implementation, one of `ATTENTION`; None: the network's default.
         dtype: of weights and arithmetic, one of `DTYPES`; None: that of the run.
-        batch: images at once; None: as many as the free memory has room for. No condition of a score.
+        batch: images at once; None: as many as fit the free memory. Scores do not depend on it.
     """
 
     prompt: str | None = None
@@ -101,7 +101,7 @@ class HubModel(HubPlace):
 
     @classmethod
     def parse(cls, name: str, options: HubOptions | None = None) -> Self:
-        """The checkpoint of a word of `--models`; BenchError as `parse_place`."""
+        """The checkpoint that `--models` names; BenchError as `parse_place`."""
         return cls(*parse_place(PREFIX, name.removeprefix(PREFIX)), **(options or {}))
 
     @classmethod
@@ -136,17 +136,17 @@ class HubModel(HubPlace):
 
     @property
     def row(self) -> str:
-        """The name of its row; of a folder its last part."""
+        """The name of its row; for a folder, its last part."""
         return f"{PREFIX}{self.display_name}"
 
     def checkpoint(self) -> Checkpoint:
-        """Its files; WeightsMissing where they are not on this machine, BenchError where they cannot caption."""
-        found = Checkpoint(self.located(), self.row)
-        found.check()
-        return found
+        """Its files; WeightsMissing if they are not on this machine, BenchError if they cannot caption."""
+        checkpoint = Checkpoint(self.located(), self.row)
+        checkpoint.check()
+        return checkpoint
 
     def check(self) -> None:
-        """BenchError where it cannot caption as it is asked to; nothing where its files are not on this machine."""
+        """BenchError if it cannot caption with these options; files that are not on this machine are not checked."""
         try:
             checkpoint = self.checkpoint()
         except WeightsMissing:
@@ -156,7 +156,7 @@ class HubModel(HubPlace):
             checkpoint.unusual_attention(self.attention)
 
     def chosen_prompt(self) -> Prompt | None:
-        """What it is asked; None where its files are not on this machine or unusable, so that its run tells."""
+        """Its prompt; None if its files are missing or unusable, which its run reports."""
         try:
             return choose_prompt(self.checkpoint().family, self.prompt)
         except BenchError:
@@ -167,19 +167,22 @@ class HubModel(HubPlace):
         return folder_name(self.where, self.revision)
 
     def signature(self, conditions: Mapping[str, str]) -> dict[str, str]:
-        """The conditions of its row: its own processor, tokenizer and search, its prompt, and what its weights saw."""
-        name, prompt, attention = self.name(), self.chosen_prompt(), self.unusual_attention()
-        return {
-            **published_signature(conditions, name, self.pretraining()),
-            "prompt": "unknown" if prompt is None else prompt.signature(),
-            "search": "transformers",
-            **({"clean": ",".join(self.clean)} if self.clean else {}),
-            **({"attn": attention} if attention else {}),
-            **({"prec": self.dtype} if self.dtype else {}),
-        }
+        """The signature of its row: its own processor, tokenizer and search, its prompt, and its pretraining data."""
+        prompt = self.chosen_prompt()
+        signature = published_signature(conditions, self.name(), self.pretraining())
+        signature["prompt"] = "unknown" if prompt is None else prompt.signature()
+        signature["search"] = "transformers"
+        if self.clean:
+            signature["clean"] = ",".join(self.clean)
+        attention = self.unusual_attention()
+        if attention:
+            signature["attn"] = attention
+        if self.dtype:
+            signature["prec"] = self.dtype
+        return signature
 
     def unusual_attention(self) -> str | None:
-        """The implementation of attention where it is asked for, and not what the network uses by itself."""
+        """The implementation of attention if it was chosen and differs from the network's default."""
         if self.attention is None:
             return None
         try:
@@ -188,7 +191,7 @@ class HubModel(HubPlace):
             return self.attention
 
     def pretraining(self) -> Pretraining:
-        """What a card of the zoo says of the same repository; not documented for any other."""
+        """The pretraining on the zoo's card of the same repository; not documented for any other repository."""
         for name in list_models():
             card = model_card(name)
             if card.hub == self.where and card.pretraining is not None:
@@ -196,20 +199,24 @@ class HubModel(HubPlace):
         return NOT_DOCUMENTED
 
     def card(self) -> dict[str, Any]:
-        """What reports say of it."""
+        """Its model card for reports."""
         prompt = self.chosen_prompt()
-        asked = "" if prompt is None else f", asked {prompt.text!r}" if prompt.text else ", without a prompt"
+        summary = f"{self.name()} through transformers, without training here"
+        if prompt is not None and prompt.text:
+            summary += f", asked {prompt.text!r}"
+        elif prompt is not None:
+            summary += ", without a prompt"
         return {
             "family": "hf" if prompt is None else self.checkpoint().family,
             "name": self.row,
             "source": "" if self.is_folder else f"https://huggingface.co/{self.where}",
-            "summary": f"{self.name()} through transformers, without training here{asked}",
+            "summary": summary,
             "visual": "pixels",
             "pretraining": asdict(self.pretraining()),
         }
 
     def open(self, device: torch.device, precision: str) -> HubCaptioner:
-        """The network with its processor and prompt, on the device; ZooError where its weights are damaged."""
+        """The network with its processor and prompt, on the device; ZooError if its weights are damaged."""
         from harness.inference.hub_captioner import HubCaptioner
 
         checkpoint = self.checkpoint()
@@ -218,7 +225,7 @@ class HubModel(HubPlace):
 
 
 class SavedHubModel(Strict):
-    """`hub.json` in the folder of a run: which checkpoint captioned, how asked and how decoded; no weights."""
+    """`hub.json` in the folder of a run: the checkpoint, its options, and how it decoded; no weights."""
 
     file: ClassVar[str] = "hub.json"
     format: Literal["captionbench hub run 2"] = "captionbench hub run 2"
@@ -226,7 +233,7 @@ class SavedHubModel(Strict):
     decoding: Decoding
 
     def save(self, folder: Path) -> None:
-        """Write the file in one instant."""
+        """Write the file atomically."""
         write_text(folder / self.file, self.model_dump_json(indent=1) + "\n")
 
 
@@ -235,13 +242,13 @@ def prefetch_hub(name: str) -> Path:
     model = HubModel.parse(name)
     if model.is_folder:
         raise BenchError(f"{name} is a folder on this machine: there is nothing to fetch", f"bench run --models {name}")
-    elsewhere = f"name a folder in --models: {PREFIX}FOLDER"
+    offline_hint = f"name a folder in --models: {PREFIX}FOLDER"
     files = (*WEIGHTS_FILES, "*.jinja", "*.model")
-    return fetch(model.where, model.revision, files, elsewhere, "look for its name on https://huggingface.co/models")
+    return fetch(model.where, model.revision, files, offline_hint, "look for its name on https://huggingface.co/models")
 
 
 def find_hub(run: str, workspace: Workspace, options: HubOptions) -> SavedHubModel | None:
-    """The checkpoint that `run` names, itself or as the key of its run; None where it is a run of another kind."""
+    """The checkpoint that `run` names, or that the run with this key used; None for a run of another kind."""
     if run.startswith(PREFIX):
         return SavedHubModel(model=HubModel.parse(run, options), decoding=Decoding())
     folder = find_run(run, workspace)
@@ -255,7 +262,7 @@ def find_hub(run: str, workspace: Workspace, options: HubOptions) -> SavedHubMod
 def caption_with_checkpoint(
     images: Dataset, saved: SavedHubModel, *, reporter: Reporter, beam_size: int | None = None
 ) -> Captioned:
-    """Caption all images that can be read, in float32 unless the checkpoint was asked for in another type."""
+    """Caption all images that can be read, in float32 unless `--hub dtype` names another type."""
     from harness.inference.hub_captioner import caption_with_hub
 
     usable, unusable = readable(images)
@@ -280,16 +287,16 @@ class CheckpointCount:
 
 
 def find_checkpoints(names: Iterable[str], options: HubOptions) -> dict[str, HubModel]:
-    """The checkpoints among the words of `--models`, by word.
+    """The checkpoints among the names of `--models`, by name.
 
-    One that cannot caption as it is asked to is refused where it stands alone; beside other models its run fails.
+    A checkpoint that cannot caption with its options is refused if no other model is left; else only its run fails.
     """
     names = list(names)
     checkpoints = {name: HubModel.parse(name, options) for name in names if name.startswith(PREFIX)}
     if not checkpoints:
         refuse_options(options, "--models names none", "add hf:ORG/NAME or hf:FOLDER")
     errors = []
-    for model in checkpoints.values():  # weights that are not here their runs tell
+    for model in checkpoints.values():  # missing weights are reported by their runs
         try:
             model.check()
         except BenchError as error:
@@ -302,7 +309,7 @@ def find_checkpoints(names: Iterable[str], options: HubOptions) -> dict[str, Hub
 def count_checkpoint(
     model: HubModel, side: int | None, *, max_len: int, beam_size: int, position: int | None
 ) -> CheckpointCount:
-    """Count captioning of one picture, and by itself the step at `position`, or the caption's last."""
+    """Count the FLOPs of captioning one image, and of a single step at `position`, by default the last."""
     captioner = model.open(torch.device("cpu"), "fp32")
     inputs = captioner.inputs([Image.new("RGB", (side, side) if side else PICTURE)])
     counts = captioner.counts(inputs, Decoding(beam_size=beam_size, max_len=max_len), position)
@@ -311,18 +318,19 @@ def count_checkpoint(
 
 
 def checkpoint_job(model: HubModel, common: dict[str, Any]) -> BenchmarkJob:
-    """The measurement of a checkpoint in a process of its own; `common` has the other arguments of the job."""
+    """The measurement of a checkpoint in a separate process; `common` has the other arguments of the job."""
     return BenchmarkJob(model=model.row, arguments={}, checkpoint=asdict(model), answered_by=__name__, **common)
 
 
 def measure(job: BenchmarkJob) -> list[BenchmarkResult]:
-    """As `harness.measure.isolated.measure`, of a checkpoint: from its processor's output to finished tokens."""
-    model, device = HubModel(**(job.checkpoint or {})), torch.device(job.device)
+    """As `harness.measure.isolated.measure`, for a checkpoint: from its processor's output to finished tokens."""
+    model = HubModel(**(job.checkpoint or {}))
+    device = torch.device(job.device)
 
     def timed(captioner: HubCaptioner, batch: int, width: int) -> Timed:
         decoding = Decoding(beam_size=width, max_len=job.max_len)
         inputs = captioner.inputs([Image.new("RGB", PICTURE)] * batch)
-        work = partial(captioner.generate, inputs, decoding, full_length=True)
-        return time_generation(work, 1, device, effort=job.effort, batch=batch)
+        generate = partial(captioner.generate, inputs, decoding, full_length=True)
+        return time_generation(generate, 1, device, effort=job.effort, batch=batch)
 
     return measure_all(job, lambda precision: partial(timed, model.open(device, precision)))

@@ -40,29 +40,31 @@ def import_weights(
     arguments: Mapping[str, Any],
     beam_size: int | None = None,
 ) -> str:
-    """Turn a checkpoint and its vocabulary into a run; gives its key.
+    """Turn a checkpoint and its vocabulary into a stored run; returns its key.
 
-    A checkpoint with the backbone's tensors becomes a model on pixels. One without them sees the regions in `features`,
-    or the features of the backbone there. Captions are searched for and ranked as the authors' evaluation does.
+    A checkpoint with the backbone's tensors becomes a model on pixels. One without them reads the regions in
+    `features`, or the features of the backbone there. Captions are decoded as in the authors' evaluation.
 
     Args:
-        features: regions, or the backbone; its weights are needed only where the checkpoint has none.
-        arguments: of the model, what shapes do not tell where it is not the paper's: `n_heads`, `static_lengths`, and
-            `backbone_options` for a checkpoint with a backbone.
+        features: regions, or the backbone; its weights are needed only if the checkpoint has none.
+        arguments: of the model, if they differ from the paper's and cannot be read from shapes: `n_heads`,
+            `static_lengths`, and `backbone_options` for a checkpoint with a backbone.
 
-    BenchError where the parts do not belong together, ZooError where a file holds other tensors; each misfit is named.
+    Raises:
+        BenchError: the files do not belong together.
+        ZooError: a file holds other tensors; each mismatch is named.
     """
     cards = registered_cards()
     released = cards[name].released if name in cards else None
     if released is None:
-        known = sorted(card.name for card in cards.values() if card.released is not None)
+        importable = sorted(card.name for card in cards.values() if card.released is not None)
         raise BenchError(
             f"no released weights of {name!r} can be made a run",
-            f"choose one of: {', '.join(known)}; zoo.converter.from_official reads those of "
+            f"choose one of: {', '.join(importable)}; zoo.converter.from_official reads those of "
             f"{', '.join(convertible_families())}",
         )
-    for file, what in ((checkpoint, "the checkpoint"), (vocabulary, "the vocabulary")):
-        require_file(file, what, "name the file that the authors released")
+    for file, role in ((checkpoint, "the checkpoint"), (vocabulary, "the vocabulary")):
+        require_file(file, role, "name the file that the authors released")
     if vocabulary.stat().st_size > limit_bytes():
         raise BenchError(
             f"the vocabulary {vocabulary} has more than {limit_bytes() / 1e9:g} GB, the most that is read",
@@ -76,22 +78,24 @@ def import_weights(
             "give the vocabulary that this checkpoint was trained with",
         )
     regions = features.regions
-    # Names may begin as several devices wrote them.
-    start = released.backbone_tensors
-    if start is not None and any(key.removeprefix("module.").startswith(start) for key in state):
+    # `DistributedDataParallel` puts "module." before each name.
+    backbone_prefix = released.backbone_tensors
+    if backbone_prefix is not None and any(key.removeprefix("module.").startswith(backbone_prefix) for key in state):
         if regions is not None or features.weights is not None or features.options:
             hint = "leave out --regions, --backbone-weights and --backbone-option"
             raise BenchError("the checkpoint holds its backbone, with weights, which sees pixels", hint)
-        model_name, chosen = f"{name}/end-to-end", {"backbone": features.backbone, **arguments}
+        model_name = f"{name}/end-to-end"
+        model_arguments = {"backbone": features.backbone, **arguments}
         backbone_digest = ""
         preprocessing = ImagePreprocessing(features.image_size or 384, interpolation=released.interpolation)
     else:
-        model_name, chosen = name, dict(arguments)
-        features, preprocessing, backbone_digest = _look_through(name, features, sizes["visual_dim"])
+        model_name = name
+        model_arguments = dict(arguments)
+        features, preprocessing, backbone_digest = _open_features(name, features, sizes["visual_dim"])
     try:
-        model = from_official(model_name, state, **chosen)
+        model = from_official(model_name, state, **model_arguments)
     except TypeError as error:
-        raise ZooError(f"{model_name} cannot be built with {chosen}: {error}", "check --set") from error
+        raise ZooError(f"{model_name} cannot be built with {model_arguments}: {error}", "check --set") from error
     decoding = Decoding(
         beam_size=beam_size or released.beam_size,
         max_len=min(released.max_len or MAX_TOKENS, model.max_len - 1),  # without the begin token
@@ -99,9 +103,16 @@ def import_weights(
         count_bos=released.count_bos,
         cut_unfinished=released.cut_unfinished,
     )
-    built_with = {key: value for key, value in sizes.items() if key not in {"vocab_size", "visual_dim"}} | chosen
-    seen = (backbone_digest, preprocessing.key())
-    identity = [sha256_of(checkpoint), words.digest(), built_with, *seen, decoding.beam_size]
+    built_with = {key: value for key, value in sizes.items() if key not in {"vocab_size", "visual_dim"}}
+    built_with |= model_arguments
+    identity = [
+        sha256_of(checkpoint),
+        words.digest(),
+        built_with,
+        backbone_digest,
+        preprocessing.key(),
+        decoding.beam_size,
+    ]
     if regions is not None:
         identity.append(regions.model_dump(mode="json"))
     key = f"{name.replace('/', '.')}-imported-{digest(identity, 10)}"
@@ -131,10 +142,10 @@ def _read(
     return state, Vocabulary.of_entries(entries, released.preparation, released.specials)
 
 
-def _look_through(name: str, features: FeatureConfig, dim: int) -> tuple[FeatureConfig, ImagePreprocessing, str]:
-    """What the model sees, with preprocessing and digest of the backbone.
+def _open_features(name: str, features: FeatureConfig, dim: int) -> tuple[FeatureConfig, ImagePreprocessing, str]:
+    """The features that the model reads, with preprocessing and digest of the backbone.
 
-    Regions from files have their own features; the backbone is then the default, as in a run on them.
+    Region files have their own features; the backbone is then the default, as in a training on them.
     """
     regions = features.regions
     if regions is not None and isinstance(regions.source, Path):
@@ -144,19 +155,20 @@ def _look_through(name: str, features: FeatureConfig, dim: int) -> tuple[Feature
             raise BenchError(
                 f"{regions.source} has features of its own", "leave out the --backbone options and --image-size"
             )
-        own = FeatureConfig(regions=regions)
-        unused = open_backbone(own)
-        return own, unused.preprocessing, unused.digest
+        region_features = FeatureConfig(regions=regions)
+        default_backbone = open_backbone(region_features)
+        return region_features, default_backbone.preprocessing, default_backbone.digest
     visual = model_card(name).visual
     if visual == "regions+grid" and regions is None:
         raise BenchError(
             f"{name} sees regions and the grid that they are cut from", "add --regions FILE: the file that holds both"
         )
     if features.weights is None:
-        instead = ", or --regions FILE with regions and their features" if visual != "pixels" else ""
+        hint = f"add --backbone-weights FILE, of timm's {features.backbone}"
+        if visual != "pixels":
+            hint += ", or --regions FILE with regions and their features"
         raise BenchError(
-            "this checkpoint has no backbone: the one that gave its features is needed, with its weights",
-            f"add --backbone-weights FILE, of timm's {features.backbone}{instead}",
+            "this checkpoint has no backbone: the one that gave its features is needed, with its weights", hint
         )
     backbone = open_backbone(features)
     if backbone.dim != dim:

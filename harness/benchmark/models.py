@@ -26,7 +26,7 @@ def open_model(
 ) -> tuple[Captioner, RunContext, dict[str, Any]]:
     """The model of a run before any training, the context with its own inputs, and the arguments that it was made with.
 
-    BenchError where a stored run is damaged or was trained on other features, or the model does not fit into memory.
+    BenchError if a stored run is damaged or was trained on other features, or the model does not fit into memory.
     """
     if config.kind in {"stored", "ensemble"}:
         saved = SavedModel.load(folder)

@@ -102,7 +102,7 @@ def resolve(benchmark: Benchmark, reporter: Reporter) -> Resolved:
 
 
 def conditions_of(benchmark: Benchmark, models: Sequence[RequestedModel]) -> Conditions:
-    """What is opened for these models; BenchError where the device is not there, or what makes words of captions."""
+    """What is opened for these models; BenchError if the device is not there, or what makes words of captions."""
     experiment, recipe = benchmark.experiment, benchmark.preset.recipe
     preparation_label(choose_preparation("words" if recipe is None else recipe.captions, experiment.tokenizer))
     device = choose_device(experiment.execution.device)
@@ -128,7 +128,7 @@ def conditions_of(benchmark: Benchmark, models: Sequence[RequestedModel]) -> Con
 
 
 def check_rows(benchmark: Benchmark, models: Sequence[RequestedModel], reporter: Reporter, dataset: Dataset) -> None:
-    """BenchError where rows cannot be made of a data set, or models would learn no word of it."""
+    """BenchError if rows cannot be made of a data set, or models would learn no word of it."""
     splits = usable_splits(dataset, dataset.faults)
     words = [model.word for model in models]
     if "human" in benchmark.experiment.models and (lone := splits_with_lone_references(splits)):
@@ -212,7 +212,7 @@ def with_jobs(spec: RunSpec, jobs: int) -> RunSpec:
 
 
 def choose_device(name: str) -> torch.device:
-    """The device of a name or of `auto`; BenchError where it cannot be used here."""
+    """The device of a name or of `auto`; BenchError if it cannot be used here."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if name.partition(":")[0] not in {"cpu", "cuda"}:

@@ -78,7 +78,7 @@ class Pretrained:
     def open(self, context: RunContext) -> tuple[Captioner, RunContext, dict[str, Any]]:
         """The model in float32, the context with its own tokenizer and image processor, and its arguments.
 
-        WeightsMissing where they are not on this machine, ZooError or BenchError where they are damaged.
+        WeightsMissing where they are not on this machine, ZooError or BenchError if they are damaged.
         """
         folder = self.folder()
         require_files(folder, f"of the pretrained model {self.model}")
@@ -119,7 +119,7 @@ def folder_name(where: str, revision: str | None = None) -> str:
 
 
 def check_places(places: Mapping[str, str]) -> Mapping[str, str]:
-    """Places by model; BenchError where a model has no pretrained weights."""
+    """Places by model; BenchError if a model has no pretrained weights."""
     for model in places:
         if not model_card(model).hub:
             raise BenchError(
@@ -139,7 +139,7 @@ def prefetch_model(model: str, where: str | None) -> Path:
 
 
 def fetch(source: str, revision: str | None, files: Sequence[str], elsewhere: str, usual: str) -> Path:
-    """Fetch a repository's files into the hub's cache; BenchError where it does not exist or cannot be reached.
+    """Fetch a repository's files into the hub's cache; BenchError if it does not exist or cannot be reached.
 
     Args:
         revision: None for its default branch.

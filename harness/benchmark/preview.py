@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from harness.benchmark.context import looking, open_context, open_inputs
+from harness.benchmark.context import open_context, open_inputs, visual_kinds
 from harness.benchmark.plan import Benchmark, Resolved, check_rows, choose_jobs, plan
 from harness.benchmark.reuse import reuse_finished_runs
 from harness.benchmark.signature import training_fields
@@ -37,13 +37,13 @@ class Preview:
 
     Attributes:
         images, captions: those that models are trained on.
-        specs: all runs, as they would be executed or re-used; empty where `unknown` says why they are not known.
+        specs: all runs, as they would be executed or re-used; empty if `unknown` says why they are not known.
         finished: keys of those that would be re-used.
-        unknown: why no finished run can be named; "" where they are known.
+        unknown: why no finished run can be named; "" if they are known.
         first: what is made before any run.
         record: the data set as the store has it, where it is here.
         seconds: what stored runs of these conditions took, by model and budget.
-        variances: how much stored scores of these data vary; None where no model has two seeds.
+        variances: how much stored scores of these data vary; None if no model has two seeds.
     """
 
     dataset: str
@@ -112,7 +112,7 @@ def _look(benchmark: Benchmark, resolved: Resolved, reporter: Reporter) -> Previ
         why = "the embedded data are not drawn in this workspace"
         return Preview(name, size.train, round(size.train * size.captions), why, (drawn,))
     dataset, backbone = open_inputs(conditions, workspace, reporter)
-    sees = looking(conditions.data.sees, dataset)
+    sees = visual_kinds(conditions.data.sees, dataset)
     missing = missing_features(dataset, benchmark.features, backbone, sees=sees, cache_dir=workspace.cache)
     check = partial(check_rows, benchmark, resolved.models, reporter)
     context = open_context(conditions, workspace, reporter, check=check, make=False, opened=(dataset, backbone))

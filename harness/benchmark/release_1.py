@@ -34,7 +34,7 @@ from zoo.errors import ZooError
 def convert_row(row: Mapping[str, Any]) -> dict[str, Any] | None:
     """The configuration of a run's row, as JSON.
 
-    None where there is none in this release: of control runs, and of files of captions, which are scored again.
+    None if there is none in this release: of control runs, and of files of captions, which are scored again.
 
     Args:
         row: `model`, `kind`, `seed`, `signature`, `record` (its configuration in captionbench 1) and `execution`.

@@ -73,7 +73,7 @@ def _identity(spec: RunSpec) -> str | None:
 
 
 def check_versions(key: str, store: Store, environment: Mapping[str, Any]) -> None:
-    """BenchError where a seed's row has finished seeds that other versions of packages made, which bits depend on."""
+    """BenchError if a seed's row has finished seeds that other versions of packages made, which bits depend on."""
     run, current = one_run(store, key), versions(environment)
     rows = rows_of([run, *finished(store, run.fingerprint, model=run.model)])
     recorded = [versions(run_of_row.environment) for runs in rows if run in runs for run_of_row in runs]
@@ -93,7 +93,7 @@ def check_versions(key: str, store: Store, environment: Mapping[str, Any]) -> No
 
 
 def _difference(run: RunSpec, spec: RunSpec) -> str | None:
-    """In what the code of a finished run differs from that which would make it now; None where it does not."""
+    """In what the code of a finished run differs from that which would make it now; None if it does not."""
     assert spec.code is not None
     if run.code is None:
         return "the finished run did not record its code"

@@ -30,7 +30,7 @@ class RequestedModel:
 
     Attributes:
         name: a registered model, a reference row, or the key of a saved run.
-        weights: the published weights that it starts from, None where it has none.
+        weights: the published weights that it starts from, None if it has none.
         parts: the models of an ensemble, each with its number of seeds.
     """
 

@@ -135,7 +135,7 @@ def evaluate_run(config: PretrainedRun | StoredRun | EnsembleRun, context: RunCo
 
 
 def evaluate_ensemble(config: EnsembleRun, context: RunContext, tools: RunTools) -> Outcome:
-    """Caption, score and measure finished runs as an ensemble; BenchError where one of them is not finished."""
+    """Caption, score and measure finished runs as an ensemble; BenchError if one of them is not finished."""
     store = tools.store
     statuses = {key: store.status(key) for key in config.members}  # None: imported weights, which are no run
     unfinished = [key for key, status in statuses.items() if status not in {"finished", None}]

@@ -72,7 +72,7 @@ class SavedModel(Strict):
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """Read what `save` wrote; BenchError where the folder holds no finished run, StoreError where a damaged one."""
+        """Read what `save` wrote; BenchError if the folder holds no finished run, StoreError where a damaged one."""
         path = folder / FILE
         if not path.is_file():
             reason = f"{path} is missing: the run has no model, as those of human, majority, retrieval and captions"
@@ -138,7 +138,7 @@ class SavedModel(Strict):
 
 
 def find_member(key: str, folder: Path) -> Path:
-    """The folder of an ensemble's member, beside the ensemble's own; BenchError where `key` names no such place."""
+    """The folder of an ensemble's member, beside the ensemble's own; BenchError if `key` names no such place."""
     if Path(key).name != key or key == "..":
         raise BenchError(f"{folder / FILE}: {shortened(key)!r} is no key of a run")
     return folder.parent / key
@@ -160,7 +160,7 @@ def open_saved(saved: SavedModel, folder: Path, context: RunContext) -> tuple[Ca
 
 
 def refuse_other_features(name: str, saved: SavedModel, data: BenchmarkData) -> None:
-    """BenchError where a saved run was trained on other features than this benchmark has."""
+    """BenchError if a saved run was trained on other features than this benchmark has."""
     theirs, ours = saved.features.regions, data.feature_config.regions
     if (theirs is None) != (ours is None):
         trained_on, available = ("grid cells", "regions") if theirs is None else ("regions", "grid cells")
@@ -194,7 +194,7 @@ def is_saved(name: str, workspace: Workspace) -> bool:
 def find_run(name: str, workspace: Workspace) -> Path:
     """The folder of a run: `name` is the folder itself, a key in the workspace, or a model.
 
-    Of a model the newest run of the workspace is taken. BenchError where there is none, with the nearest names.
+    Of a model the newest run of the workspace is taken. BenchError if there is none, with the nearest names.
     """
     runs = workspace.run_folder("")
     names = sorted(entry.name for entry in runs.iterdir() if entry.is_dir()) if runs.is_dir() else []

@@ -1,4 +1,4 @@
-"""Scores of a split's captions: of a run at work, and of a finished one that lacks some or gets further metrics."""
+"""Scores of a split's captions, of running runs and of finished ones that get missing or further metrics."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -25,11 +25,11 @@ T = TypeVar("T")
 SPICE_ONCE: Final = "SPICE takes too long to be computed again with each reference left out"
 SINGLE: Final = "no image has a second reference"
 _NO_FACTS: Final = frozenset({"a", "an", "the", "and", "is", "are", "of"})
-"""Words that state nothing, wherever they stand: a rule that does not know them lacks nothing."""
+"""Words that state nothing: they are not reported as words that no rule knows."""
 
 
 def within(data: BenchmarkData, split: str, captions: Collection[int]) -> BenchmarkData:
-    """The data with these images of the split alone."""
+    """The data with only these images of the split."""
     samples = tuple(sample for sample in data.evaluated[split] if sample.image_id in captions)
     return replace(data, evaluated={**data.evaluated, split: samples})
 
@@ -39,29 +39,30 @@ def score_split(
     captions: dict[int, str],
     data: BenchmarkData,
     evaluator: Evaluator,
-    others: Mapping[str, Mapping[int, float]] | None = None,
+    external_scores: Mapping[str, Mapping[int, float]] | None = None,
     *,
     held_out: bool = False,
 ) -> tuple[SplitResult, float]:
-    """Scores with their intervals, by domain where the data has some, and the seconds that they took.
+    """Scores with their intervals, by domain if the data has domains, and the seconds that they took.
 
-    With `held_out` also the scores with each reference left out in turn, as `score_people` scores people: they take
-    several times as long.
+    `held_out` adds the scores with each reference left out in turn, as in `score_people`, which takes several times as
+    long.
     """
     references = _references(split, data)
-    evaluation = with_intervals(evaluator.evaluate(references, captions, _domains(split, data), external_scores=others))
-    without: dict[str, Quantity] = {}
+    domains = _domains(split, data)
+    evaluation = with_intervals(evaluator.evaluate(references, captions, domains, external_scores=external_scores))
+    held_out_scores: dict[str, Quantity] = {}
     if held_out:
-        # A program that failed just now is not waited for again.
+        # A metric that has just failed is not tried again.
         reasons = {metric: score.reason for metric, score in evaluation.scores[OVERALL].items() if score.reason}
-        without = _held_out_scores(references, captions, evaluator, reasons)
-    return _result(split, captions, evaluation, without), evaluation.seconds
+        held_out_scores = _held_out_scores(references, captions, evaluator, reasons)
+    return _result(split, captions, evaluation, held_out_scores), evaluation.seconds
 
 
 def score_people(split: str, data: BenchmarkData, evaluator: Evaluator) -> tuple[SplitResult, float]:
-    """The references of every image as its captions, each in turn scored against the others: the mean, and the seconds.
+    """The mean scores of each reference against the image's other references, and the seconds that they took.
 
-    The captions are the first references. Images with a single one are left out; BenchError where all are.
+    Stored captions are the first references. Images with a single reference are left out; BenchError if all are.
     """
     references = _references(split, data)
     first = {image_id: texts[0] for image_id, texts in references.items() if len(texts) > 1}
@@ -83,11 +84,12 @@ def add_missing_scores(
     *,
     held_out: bool = False,
 ) -> dict[str, str | None]:
-    """Compute the `missing` metrics of each split from the captions that a finished run left, and store them.
+    """Compute the `missing` metrics of each split from a finished run's captions, and store them.
 
-    Gives by metric why it is still missing, None where it is not. `held_out` as of `score_split`.
+    Returns by metric the reason if it is still missing, else None. `held_out` as in `score_split`.
     """
-    captions, results = stored_captions(store, spec.key), []
+    captions = stored_captions(store, spec.key)
+    results: list[SplitResult] = []
     reasons: dict[str, str | None] = {}
     for split, metrics in missing.items():
         if spec.model == "human":
@@ -95,8 +97,9 @@ def add_missing_scores(
         else:  # a file of captions may have lacked images
             scored_data = within(data, split, captions[split]) if spec.kind == "captions" else data
             result, _ = score_split(split, captions[split], scored_data, evaluator, held_out=held_out)
-        results.append(_only(result, metrics))
-        reasons |= {metric: quantity.reason for metric, quantity in results[-1].scores[OVERALL].items()}
+        result = _only(result, metrics)
+        results.append(result)
+        reasons |= {metric: quantity.reason for metric, quantity in result.scores[OVERALL].items()}
     add_scores(store, spec.key, results)
     return reasons
 
@@ -104,7 +107,7 @@ def add_missing_scores(
 def score_held_out(
     spec: RunSpec, splits: Collection[str], data: BenchmarkData, evaluator: Evaluator, store: Store
 ) -> None:
-    """Score the captions that a finished run left with each reference left out in turn, and store that."""
+    """Score a finished run's captions with each reference left out in turn, and store the scores."""
     captions = stored_captions(store, spec.key)
     scores = {}
     for split in splits:
@@ -114,14 +117,18 @@ def score_held_out(
 
 
 def _only(result: SplitResult, metrics: Collection[str]) -> SplitResult:
-    """What there is of these metrics."""
+    """The result with only these metrics."""
 
-    def kept(found: Mapping[str, T]) -> dict[str, T]:
-        return {metric: value for metric, value in found.items() if metric in metrics}
+    def select(by_metric: Mapping[str, T]) -> dict[str, T]:
+        return {metric: value for metric, value in by_metric.items() if metric in metrics}
 
-    scores = {domain: kept(found) for domain, found in result.scores.items()}
-    per_image, held_out, influences = kept(result.per_image), kept(result.held_out), kept(result.influences)
-    return replace(result, scores=scores, per_image=per_image, held_out=held_out, influences=influences)
+    return replace(
+        result,
+        scores={domain: select(scores) for domain, scores in result.scores.items()},
+        per_image=select(result.per_image),
+        held_out=select(result.held_out),
+        influences=select(result.influences),
+    )
 
 
 def _held_out_scores(
@@ -130,16 +137,23 @@ def _held_out_scores(
     evaluator: Evaluator,
     reasons: Mapping[str, str],
 ) -> dict[str, Quantity]:
-    """What captions score with each reference left out in turn, the mean; `reasons` to leave METEOR or SPICE out."""
+    """Mean scores with each reference left out in turn; metrics in `reasons` are skipped with that reason."""
     if all(len(texts) < 2 for texts in references.values()):
         return dict.fromkeys(metric_names(), Quantity(None, SINGLE))
-    without = {"SPICE": SPICE_ONCE} if "SPICE" in evaluator.settings.java_metrics else {}
-    without |= reasons
-    return _without_bounds(evaluator.evaluate_rounds(references, captions, None, held_out_rounds, without=without))
+    skipped = {"SPICE": SPICE_ONCE} if "SPICE" in evaluator.settings.java_metrics else {}
+    skipped |= reasons
+    return _without_bounds(evaluator.evaluate_rounds(references, captions, None, held_out_rounds, without=skipped))
 
 
-def _result(split: str, captions: dict[int, str], of: Evaluation, held_out: dict[str, Quantity]) -> SplitResult:
-    return SplitResult(split, captions, of.scores, of.per_image, held_out=held_out, influences=of.influences)
+def _result(split: str, captions: dict[int, str], evaluation: Evaluation, held_out: dict[str, Quantity]) -> SplitResult:
+    return SplitResult(
+        split,
+        captions,
+        evaluation.scores,
+        evaluation.per_image,
+        held_out=held_out,
+        influences=evaluation.influences,
+    )
 
 
 def _without_bounds(evaluation: Evaluation) -> dict[str, Quantity]:
@@ -157,7 +171,10 @@ def _domains(split: str, data: BenchmarkData) -> dict[int, str] | None:
 def more_evaluator(
     settings: MoreSettings, data: BenchmarkData, device: str, words: EvaluationSettings = DEFAULT_SETTINGS
 ) -> MoreEvaluator:
-    """What computes them on this data set, in these words; BenchError where a file of objects cannot be used."""
+    """The evaluator of further metrics on this data set; BenchError if a file of objects cannot be used.
+
+    `words` has the tokenizer and language.
+    """
     objects = None if settings.instances else objects_of_scenes(annotations_of(data.dataset))
     return MoreEvaluator(settings, objects, device, words=words)
 
@@ -165,34 +182,40 @@ def more_evaluator(
 def add_more_metrics(
     specs: Sequence[RunSpec], evaluator: MoreEvaluator, data: BenchmarkData, store: Store, reporter: Reporter
 ) -> dict[str, str]:
-    """Compute and store what the finished runs lack; gives by stored name why a metric of some run is still lacking."""
-    lacking: dict[str, str] = {}
+    """Compute and store the missing further metrics of finished runs; returns the reasons of those still missing."""
+    reasons: dict[str, str] = {}
     incomplete = [(spec, missing_metrics(store, spec.key, evaluator.names())) for spec in specs]
     incomplete = [(spec, splits) for spec, splits in incomplete if splits]
     with reporter.task("more metrics", len(incomplete)) as task:
         for spec, splits in incomplete:
-            results, captions = [], stored_captions(store, spec.key)
-            for split in (split_name for split_name in splits if split_name in data.evaluated):
-                said, people = captions[split], spec.model == "human"
-                samples = {sample.image_id: sample for sample in data.evaluated[split] if sample.image_id in said}
-                everything = {image_id: samples[image_id].captions for image_id in said}
-                # Of people the first references against the others, and all of them as a set.
-                others = {image_id: texts[1:] if people else texts for image_id, texts in everything.items()}
+            results: list[SplitResult] = []
+            by_split = stored_captions(store, spec.key)
+            is_human = spec.model == "human"
+            for split in splits:
+                if split not in data.evaluated:
+                    continue
+                captions = by_split[split]
+                samples = {sample.image_id: sample for sample in data.evaluated[split] if sample.image_id in captions}
+                references = {image_id: samples[image_id].captions for image_id in captions}
+                caption_sets: dict[int, tuple[str, ...]] = {}
+                if is_human:  # the captions are the first references; all of them are the set of captions
+                    caption_sets = references
+                    references = {image_id: texts[1:] for image_id, texts in references.items()}
                 files = {image_id: data.dataset.path(sample) for image_id, sample in samples.items()}
-                measured = evaluator.measure(ScoredCaptions(said, others, everything if people else {}, files))
-                results.append(SplitResult(split, said, {OVERALL: measured.values}, measured.per_image))
-                lacking |= evaluator.settings.missing_reasons(measured.values)
+                measured = evaluator.measure(ScoredCaptions(captions, references, caption_sets, files))
+                results.append(SplitResult(split, captions, {OVERALL: measured.values}, measured.per_image))
+                reasons |= evaluator.settings.missing_reasons(measured.values)
             add_scores(store, spec.key, results)
             task.advance(1)
-    return lacking
+    return reasons
 
 
 def add_facts(
     specs: Sequence[RunSpec], data: BenchmarkData, store: Store, reporter: Reporter, objects: KnownObjects | None = None
 ) -> None:
-    """Judge the captions of the finished runs that lack it by the scenes they are of; nothing else of them changes.
+    """Compute and store the correctness of facts for finished runs that lack it, from the scenes of their images.
 
-    Those of photographs are judged by words of the references and, anew wherever they are given, by COCO's `objects`.
+    Captions of photographs are compared with the words of references and, again whenever given, with COCO's `objects`.
     """
     incomplete = {spec.key: splits for spec in specs if (splits := missing_metrics(store, spec.key, {PARSED}))}
     if not incomplete:
@@ -207,30 +230,40 @@ def add_facts(
         return
     unknown: Counter[str] = Counter()
     for key, splits in incomplete.items():
-        captions, results = stored_captions(store, key), []
-        for split in (split_name for split_name in splits if split_name in data.evaluated):
+        captions = stored_captions(store, key)
+        results: list[SplitResult] = []
+        for split in splits:
+            if split not in data.evaluated:
+                continue
             result, words = measure_facts(split, captions[split], scenes, _domains(split, data) or {})
             results.append(result)
             unknown += Counter({word: count for word, count in words.items() if word not in _NO_FACTS})
         add_scores(store, key, results)
     if unknown:
         examples = ", ".join(f"{word} ({count})" for word, count in unknown.most_common(12))
-        reporter.log(f"facts: words of captions that no rule knows: {examples}{', ...' if len(unknown) > 12 else ''}")
+        if len(unknown) > 12:
+            examples += ", ..."
+        reporter.log(f"facts: words of captions that no rule knows: {examples}")
 
 
 def _add_words(specs: Sequence[RunSpec], data: BenchmarkData, store: Store, objects: KnownObjects | None) -> None:
-    by_image, by = (objects.by_image, objects.label) if objects else ({}, "references")
-    expected: dict[tuple[str, int], dict[int, Expected]] = {}
+    """Compute and store the correctness of words for captions of photographs."""
+    objects_by_image = objects.by_image if objects else {}
+    source = objects.label if objects else "references"
+    expected: dict[tuple[str, int], dict[int, Expected]] = {}  # by split and first reference
     for spec in specs:
-        captions, results = stored_captions(store, spec.key), []
-        # People's captions are the first references, judged by the others.
-        own = int(spec.model == "human")
+        captions = stored_captions(store, spec.key)
+        results: list[SplitResult] = []
+        # Captions of the row human are the first references; they are compared with the others.
+        first_reference = 1 if spec.model == "human" else 0
         for split in captions if objects else missing_metrics(store, spec.key, {WORDS}):
-            if split in data.evaluated:
-                if (split, own) not in expected:
-                    others = {image_id: texts[own:] for image_id, texts in _references(split, data).items()}
-                    expected[split, own] = expected_words(others, by_image)
-                domains = _domains(split, data) or {}
-                results.append(measure_words(split, captions[split], expected[split, own], domains, by))
+            if split not in data.evaluated:
+                continue
+            key = (split, first_reference)
+            if key not in expected:
+                references = {image_id: texts[first_reference:] for image_id, texts in _references(split, data).items()}
+                expected[key] = expected_words(references, objects_by_image)
+            domains = _domains(split, data) or {}
+            results.append(measure_words(split, captions[split], expected[key], domains, source))
         if results:
             add_scores(store, spec.key, results)

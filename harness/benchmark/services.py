@@ -1,4 +1,4 @@
-"""What a process opens once for all runs that it executes."""
+"""Objects that a process opens once for all runs that it executes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from results import Store
 
 
 class Services(ExitStack):
-    """What a process opens once for all runs that it executes: the store, scorers, data and features.
+    """Objects that a process opens once for all runs that it executes: the store, scorers, data and features.
 
     Each is opened on first use, and closed at the end of the `with` block, within which `services_of` returns this
     object.

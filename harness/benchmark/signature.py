@@ -24,16 +24,19 @@ NOT_APPLICABLE = "none"
 def data_field(
     dataset: Dataset, skipped: Iterable[int], *, without_restval: bool = False, limit: int | None = None
 ) -> str:
-    """Name and digest of the data as used: annotations, pictures and the ids that were skipped.
+    """Name and digest of the data as used: annotations, images and the ids that were skipped.
 
-    `without_restval` is named where there is such an image: rows without a model depend on it too. So is a `limit` of
-    the images that are scored.
+    `without_restval` is stated if the data set has restval images, and so is a `limit` of the images that are scored.
     """
-    left_out = sorted(skipped)
-    suffix = f",skipped:{len(left_out)}" if left_out else ""
-    suffix += ",restval:dropped" if without_restval and any(sample.restval for sample in dataset.samples) else ""
-    suffix += "" if limit is None else f"{LIMIT_MARK}{limit}"
-    return f"{dataset.name}#{digest([dataset.fingerprint, left_out], 8)}{suffix}"
+    skipped_ids = sorted(skipped)
+    field = f"{dataset.name}#{digest([dataset.fingerprint, skipped_ids], 8)}"
+    if skipped_ids:
+        field += f",skipped:{len(skipped_ids)}"
+    if without_restval and any(sample.restval for sample in dataset.samples):
+        field += ",restval:dropped"
+    if limit is not None:
+        field += f"{LIMIT_MARK}{limit}"
+    return field
 
 
 def nrefs_field(evaluated: Mapping[str, Sequence[Sample]], held_out: int = 0) -> str:
@@ -59,9 +62,9 @@ def vocabulary_field(vocabulary: Vocabulary, min_count: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DataFields:
-    """What signatures say of opened data, most of it with a digest.
+    """The fields of signatures that describe the data, most of them with a digest.
 
-    `sentences` says where the scene graphs of captions are from that a stage learns from, if any does.
+    `sentences` is the source of captions' scene graphs, if a stage learns from them.
     """
 
     data: str
@@ -76,7 +79,7 @@ def model_signature(
 ) -> dict[str, str]:
     """The signature of a trained model, in display order; in the paper track with every setting of the recipe."""
     recipe = preset.recipe
-    # Most of all whether the end token is a part of what is rewarded.
+    # Above all, whether the end token counts in the reward.
     rewards = ",".join(dict.fromkeys(filter(None, (stage.reward_signature() for stage in preset.schedule.stages))))
     return {
         "data": fields.data,
@@ -100,7 +103,7 @@ def model_signature(
 
 
 def training_fields(preset: Preset) -> dict[str, str]:
-    """The fields that say what is trained and for how long, on any data."""
+    """The fields of size and schedule, which do not depend on the data."""
     return {"size": size_field(preset), "schedule": schedule_field(preset.schedule)}
 
 
@@ -111,7 +114,7 @@ def schedule_field(schedule: Schedule) -> str:
 
 
 def size_field(preset: Preset) -> str:
-    """What is equal in the sizes of all models: settings of the preset, whatever width each model needs for them."""
+    """The preset's settings of size, which are the same for all models; with `parameters`, widths differ."""
     if preset.parameters is None:
         return f"{preset.name}#{digest([preset.size, preset.small_models], 6)}"
     equal = [preset.size, preset.small_models, preset.parameters]
@@ -122,8 +125,8 @@ def size_field(preset: Preset) -> str:
 def tuned_field(space: SearchSpace, budget: Budget, preset: Preset) -> str:
     """How settings were tuned: trials, updates of each, and a digest of search and preset.
 
-    After a colon the one stage that was searched, where it was one alone. Files of captionbench 1 may have finalists by
-    further seeds.
+    If a single stage was searched, its name follows a colon. Files of captionbench 1 may have finalists by further
+    seeds.
     """
     searched = [space.model_dump(mode="json"), budget.model_dump(mode="json"), preset.dump_without(NOT_SCORED)]
     finals = f"+{budget.finalists}x{budget.seeds}" if budget.finalists else ""
@@ -134,9 +137,9 @@ def tuned_field(space: SearchSpace, budget: Budget, preset: Preset) -> str:
 def reference_signature(
     conditions: dict[str, str], *, nrefs: str, features: str | None = None, held_out: str | None = None
 ) -> dict[str, str]:
-    """The signature of a reference row: the model rows' conditions less what it has no part in.
+    """The signature of a reference row: the model rows' conditions without those of training and decoding.
 
-    `held_out` says which references were left out to be scored against the others, where any were.
+    `held_out` describes the references that were held out and scored against the others, if any.
     """
     trained = ("beam", "maxlen", "lenpen", "feat", "vocab", "trainlen", "size", "schedule", "prec")
     unused = dict.fromkeys((*trained, *({"recipe", "reward", "sentences"} & conditions.keys())), NOT_APPLICABLE)
@@ -145,21 +148,21 @@ def reference_signature(
 
 
 def pretraining_field(pretraining: Pretraining | None) -> dict[str, str]:
-    """What the weights were trained on before the run; no field for those that were not, as ever."""
+    """The data that the weights were pretrained on; no field for weights without pretraining."""
     if pretraining is None:
         return {}
     if pretraining == NOT_DOCUMENTED:
         return {"pretraining": "not documented"}
-    seen = ",".join(pretraining.captions_of)
-    return {"pretraining": f"captions of {seen}" if seen else "no captions"}
+    data_sets = ",".join(pretraining.captions_of)
+    return {"pretraining": f"captions of {data_sets}" if data_sets else "no captions"}
 
 
 def stored_signature(
     conditions: dict[str, str], *, key: str, decoding: Decoding, features: str, vocabulary: str
 ) -> dict[str, str]:
-    """The signature of a stored run that is scored again: only its key tells how it was trained.
+    """The signature of a stored run that is scored again; its key stands for its training.
 
-    No two stored runs share it, since nothing says that they were trained alike.
+    No two stored runs share a signature, because their trainings may differ.
     """
     unusual = ",".join(decoding.paper_deviations())
     return {name: value for name, value in conditions.items() if name not in ("reward", "sentences")} | {

@@ -74,7 +74,7 @@ class Command(TyperCommand):
     """A command that refuses empty words, as an unset variable of a script leaves them."""
 
     def make_context(self, info_name: str | None, args: list[str], *arguments: Any, **named: Any) -> Any:
-        """BenchError where a word, or an option's value, is empty."""
+        """BenchError if a word, or an option's value, is empty."""
         for previous, word in pairwise(["", *args]):
             option, equals, value = word.partition("=")
             if not word.strip() or (option.startswith("--") and equals and not value.strip()):

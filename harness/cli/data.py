@@ -279,7 +279,7 @@ def _doubts_about_captions(dataset: "Dataset") -> list[str]:
     captions = [caption for sample in dataset.samples for caption in sample.captions]
     doubts = [f"perhaps no captions: {doubt}" for doubt in odd_captions(dict(enumerate(captions)), _EXAMPLES)]
     if (script := unspaced(captions, dataset.name)) is not None:
-        return [*doubts, f"{script.said}: bench run, bench plan and bench tune take them with {script.options}"]
+        return [*doubts, f"{script.sentence}: bench run, bench plan and bench tune take them with {script.options}"]
     trained = [caption for sample in dataset.splits.get("train", ()) for caption in sample.captions]
     preset = load_preset(DEFAULT_PRESET)
     if cut := cut_references(trained, [len(tokenize(caption)) for caption in trained], preset):

@@ -1,4 +1,4 @@
-"""`bench doctor`: what works on this machine, and what to type next. Nothing is downloaded or written."""
+"""`bench doctor`: check this machine, and suggest the next command. Nothing is downloaded or written."""
 
 import os
 import platform
@@ -55,11 +55,11 @@ _STYLES: dict[State, str] = {"works": "green", "note": "yellow", "not run": "yel
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One line of the table; `hint` says what to do, where there is something."""
+    """One line of the table; `hint` is the remedy, if there is one."""
 
     part: str
     state: State
-    found: str
+    description: str
     hint: str | None = None
 
 
@@ -98,8 +98,11 @@ def doctor(
     table.add_column("State", no_wrap=True)
     table.add_column("Found", overflow="fold")
     for check in checks:
-        advice = f"\n[dim]to do:[/] {escape(printable(check.hint))}" if check.hint else ""
-        table.add_row(check.part, f"[{_STYLES[check.state]}]{check.state}[/]", escape(printable(check.found)) + advice)
+        state = f"[{_STYLES[check.state]}]{check.state}[/]"
+        description = escape(printable(check.description))
+        if check.hint:
+            description += f"\n[dim]to do:[/] {escape(printable(check.hint))}"
+        table.add_row(check.part, state, description)
     Console(highlight=False).print(table)
     failed = any(check.state == "fails" for check in checks)
     if gpu and not _check_gpu(device, out):
@@ -124,15 +127,15 @@ def _checks(workspace: Workspace) -> list[Check]:
 
 
 def _system() -> list[Check]:
-    """What needs Linux, on another system."""
+    """The limits of systems other than Linux."""
     if sys.platform == "linux":
         return []
-    lacking = "peak memory and the load of other processes are not measured; worker processes may outlive a killed run"
-    return [Check("System", "note", f"{platform.system()}: {lacking}")]
+    limits = "peak memory and the load of other processes are not measured; worker processes may outlive a killed run"
+    return [Check("System", "note", f"{platform.system()}: {limits}")]
 
 
 def _environment() -> dict[str, Any]:
-    """Versions and hardware; empty where torch cannot be imported."""
+    """Versions and hardware; empty if torch cannot be imported."""
     try:
         from harness.measure.environment import describe_environment
     except (ImportError, OSError):
@@ -143,21 +146,23 @@ def _environment() -> dict[str, Any]:
 
 
 def _format_report(checks: Sequence[Check], environment: Mapping[str, Any]) -> str:
-    """Markdown for a bug report: what does not work, versions and hardware."""
-    lines = [
-        f"- {check.part}: {check.state}" + ("" if check.state == "works" else f", {_PATH.sub('<path>', check.found)}")
-        for check in checks
-    ]
+    """Markdown for a bug report: failed checks, versions and hardware."""
+    lines = []
+    for check in checks:
+        line = f"- {check.part}: {check.state}"
+        if check.state != "works":
+            line += f", {_PATH.sub('<path>', check.description)}"
+        lines.append(line)
     lines += [f"- {name}: {environment[name]}" for name in _REPORTED if environment.get(name) is not None]
     for name in ("device", "packages"):
-        known = {part: value for part, value in environment.get(name, {}).items() if value is not None}
-        if known:
-            lines.append(f"- {name}: {', '.join(f'{part} {value}' for part, value in known.items())}")
+        present = {part: value for part, value in environment.get(name, {}).items() if value is not None}
+        if present:
+            lines.append(f"- {name}: {', '.join(f'{part} {value}' for part, value in present.items())}")
     return printable("\n".join(["### bench doctor --report", "", *lines]))
 
 
 def _check_gpu(device: str, out: Path | None) -> bool:
-    """Run every part of the check and print what was found; whether all parts work."""
+    """Run every part of the check and print its results; returns whether all parts work."""
     import torch
 
     from harness.benchmark.gpu_check import PARTS, as_json, run_part
@@ -182,16 +187,16 @@ def _check_gpu(device: str, out: Path | None) -> bool:
 
 
 def _speeds(numbers: Mapping[str, Any]) -> str:
-    """A table of speeds: images a second, kernels a call, and the share of time that the device works."""
+    """A table of speeds: images a second, kernels a call, and the share of time that the device is busy."""
     rows = []
     for name, measured in numbers.items():
-        works = measured if "images_per_second" not in measured else {"extraction": measured}
-        for work, speed in works.items():
+        tasks = measured if "images_per_second" not in measured else {"extraction": measured}
+        for task, speed in tasks.items():
             kernels, busy = speed.get("kernels"), speed.get("device_busy")
             rows.append(
                 [
                     name,
-                    work,
+                    task,
                     f"{speed['images_per_second']:,.0f}",
                     "-" if kernels is None else f"{kernels:,}",
                     "-" if busy is None else f"{busy:.0%}",
@@ -249,12 +254,13 @@ def _java() -> list[Check]:
         return [Check("Java", "fails", f"{error}; without it there is no METEOR", error.hint)]
     reinstall = "uv sync --reinstall-package pycocoevalcap"
     try:
-        tokens, ours = tokenize_java([_PROBE], java=java, timeout_s=_PROBE_TIMEOUT_S), tokenize_ptb([_PROBE])
-        description = f'PTB: "{_PROBE}" is "{ours[0]}"'
-        if tokens == ours:
+        java_tokens = tokenize_java([_PROBE], java=java, timeout_s=_PROBE_TIMEOUT_S)
+        python_tokens = tokenize_ptb([_PROBE])
+        description = f'PTB: "{_PROBE}" is "{python_tokens[0]}"'
+        if java_tokens == python_tokens:
             checks.append(Check("Tokenizer", "works", description))
         else:
-            checks.append(Check("Tokenizer", "fails", f'{description}, but "{tokens[0]}" by Java', reinstall))
+            checks.append(Check("Tokenizer", "fails", f'{description}, but "{java_tokens[0]}" by Java', reinstall))
     except JavaError as error:
         hint = error.hint if tokenizer_jar().is_file() else reinstall
         checks.append(Check("Tokenizer", "fails", str(error), hint))

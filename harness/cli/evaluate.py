@@ -321,7 +321,7 @@ def _lacks_scores(report: Report, settings: EvaluationSettings) -> bool:
 def _check_outs(
     out: Path | None, names: Sequence[str], *, force: bool, inputs: Sequence[Path | None]
 ) -> dict[str, Path]:
-    """The file for the scores of each system, none without `--out`; BenchError where one cannot be written."""
+    """The file for the scores of each system, none without `--out`; BenchError if one cannot be written."""
     if out is None:
         return {}
     if len(names) == 1:

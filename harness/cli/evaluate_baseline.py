@@ -29,7 +29,7 @@ def changes_since(
 ) -> list[LimitedChange]:
     """The changes of the metrics that have a limit, or else of all; `command` writes the baseline anew.
 
-    BenchError where the baseline was scored under other conditions, or lacks a metric that has a limit.
+    BenchError if the baseline was scored under other conditions, or lacks a metric that has a limit.
     """
     from harness.metrics.stored_scores import refuse_other_conditions
     from results.comparison.evaluations import compare_scores

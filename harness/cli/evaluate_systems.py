@@ -73,7 +73,7 @@ def compare_systems(
 
 
 def _refuse_other_runs(database: Path) -> None:
-    """BenchError where results that are to be replaced hold more than captions of files, which are scored anew."""
+    """BenchError if results that are to be replaced hold more than captions of files, which are scored anew."""
     from results.runs.reading import read_runs
     from results.store.store import Store
 

@@ -52,7 +52,7 @@ def experiment_of(context: typer.Context, file: Path | None, *, environment: boo
 
 
 def typed_options(context: typer.Context) -> dict[str, Any]:
-    """The values of the options that were typed; BenchError where one is not UTF-8."""
+    """The values of the options that were typed; BenchError if one is not UTF-8."""
     typed = _options(context, "COMMANDLINE")
     _refuse_undecodable(typed)
     return typed
@@ -80,7 +80,7 @@ def _merged(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, 
 
 
 def _refuse_undecodable(typed: Mapping[str, Any]) -> None:
-    """BenchError where a value is not UTF-8: an experiment is stored as text."""
+    """BenchError if a value is not UTF-8: an experiment is stored as text."""
     for option, value in typed.items():
         for part in value if isinstance(value, list) else [value]:
             if isinstance(part, str | Path):

@@ -140,9 +140,10 @@ def submission(
         folder.record(path.name)
         echo(path)
     if server == "coco":
-        last = "Next: the same for the other split; the archive to upload is written once both are there"
-        joined = f"The other split's captions were in {out} before: each system needs a --name or an --out of its own"
-        echo(last if len(written) == 1 else joined)
+        if len(written) == 1:
+            echo("Next: the same for the other split; the archive to upload is written once both are there")
+        else:
+            echo(f"The other split's captions were in {out} before: each system needs a --name or an --out of its own")
 
 
 def leaderboard(
@@ -214,7 +215,7 @@ def leaderboard(
 def _chosen_tables(
     store: Store, metric: str, ranking: RankingOptions, models: str, split: str | None, table: str | None
 ) -> tuple[Contents, list[NumberedTable]]:
-    """The store's contents and the tables that the options choose; says which was taken where several could be."""
+    """The store's contents and the tables that the options choose; lists the others if several match."""
     from reports.tables.contents import Contents
     from reports.tables.selection import choose_tables, matching_tables, model_names
 
@@ -320,8 +321,8 @@ def run(
         with doing("Writing the run"), write_errors(target):
             from harness.benchmark.export_run import export_run
 
-            lacks = export_run(store, keys[0], Workspace(workspace, db), target)
-    for sentence in lacks:
+            missing_parts = export_run(store, keys[0], Workspace(workspace, db), target)
+    for sentence in missing_parts:
         echo(sentence, err=True)
     echo(target)
 

@@ -1,4 +1,4 @@
-"""`bench flops`: what each architecture costs, before anything is trained."""
+"""`bench flops`: the parameters and multiply-accumulates of each architecture, without training."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def flops(
         from harness.data.hub import PREFIX
         from harness.measure.flops import count_backbone
 
-    torch.set_num_threads(1)  # a trace is thousands of tiny operators: handing them to threads only costs time
+    torch.set_num_threads(1)  # a trace runs thousands of tiny operators, for which threads are slower
     load_plugins(plugin)
     names = expand_models(split_patterns(models), is_stored=lambda name: name.startswith(PREFIX))
     checkpoints = _checkpoints(names, hub)
@@ -108,12 +108,8 @@ def flops(
     if operators and not registered:
         raise BenchError("--operators is not for models of hf:", "leave it out")
     settings = optional_preset(preset, change)
-    if (
-        settings is not None
-        and settings.recipe is not None
-        and registered
-        and not any(map(settings.recipe.covers, registered))
-    ):
+    recipe = None if settings is None else settings.recipe
+    if settings is not None and recipe is not None and registered and not any(map(recipe.covers, registered)):
         from harness.config.load import check_recipe
 
         check_recipe(settings, registered[0])  # no row could be counted
@@ -122,14 +118,14 @@ def flops(
     if position is not None and position > tokens:
         hint = f"give a longer --caption-length, or --position {tokens} at most"
         raise BenchError(f"--position {position} is behind the last of {tokens} tokens", hint)
-    looked_through = None
+    backbone_count = None
     if with_backbone or backbone is not None or (image_size is not None and registered):
         with doing(f"Counting {backbone or _BACKBONE}"):
-            looked_through = count_backbone(backbone or _BACKBONE, image_size)
+            backbone_count = count_backbone(backbone or _BACKBONE, image_size)
     sizes = Sizes(
         vocab_size=vocab_size,
-        visual_dim=visual_dim or (looked_through.channels if looked_through else _DIM),
-        length=regions or (looked_through.tokens if looked_through else _LENGTH),
+        visual_dim=visual_dim or (backbone_count.channels if backbone_count else _DIM),
+        length=regions or (backbone_count.tokens if backbone_count else _LENGTH),
         tokens=tokens,
         beam_size=width,
         position=position,
@@ -137,32 +133,32 @@ def flops(
     )
     inputs: dict[str, None] = {}
     counts: dict[str, FlopCounts | str] = {}
-    of_hub: dict[str, CheckpointCount | str] = {}
+    hub_counts: dict[str, CheckpointCount | str] = {}
     with progress_aside() as reporter, reporter.task("Counting", len(names)) as task:
         for name in registered:
-            counts[name] = attempted(partial(_count_model, name, settings, sizes, inputs))
+            counts[name] = count_or_reason(partial(_count_model, name, settings, sizes, inputs))
             task.advance(detail=name)
         for name, checkpoint in checkpoints.items():
-            of_hub[name] = attempted(partial(_count_checkpoint, checkpoint, sizes))
+            hub_counts[name] = count_or_reason(partial(_count_checkpoint, checkpoint, sizes))
             task.advance(detail=name)
-    shown = {name: checkpoints[name].row if name in checkpoints else name for name in names}
+    names_shown = {name: checkpoints[name].row if name in checkpoints else name for name in names}
     if output == "csv":
-        echo(as_csv(shown, counts, of_hub, looked_through), nl=False)
+        echo(as_csv(names_shown, counts, hub_counts, backbone_count), nl=False)
     else:
         if registered:
-            _print_models(counts, inputs, sizes, looked_through, operators=operators, output=output)
-        if of_hub:
-            _print_checkpoints({shown[name]: count for name, count in of_hub.items()}, sizes, output)
-    failures = {name: count for name, count in (counts | of_hub).items() if isinstance(count, str)}
+            _print_models(counts, inputs, sizes, backbone_count, operators=operators, output=output)
+        if hub_counts:
+            _print_checkpoints({names_shown[name]: count for name, count in hub_counts.items()}, sizes, output)
+    failures = {name: count for name, count in (counts | hub_counts).items() if isinstance(count, str)}
     for name, reason in failures.items():
-        echo(f"failed: {shown[name]}: {reason}", err=True)
+        echo(f"failed: {names_shown[name]}: {reason}", err=True)
     if failures:
         raise typer.Exit(1)
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """What everything is counted at; `position` is that of the one step, or None for the last."""
+    """The sizes of inputs and captions to count with; `position` is that of the single step, None for the last."""
 
     vocab_size: int
     visual_dim: int
@@ -174,7 +170,7 @@ class Sizes:
 
 
 def _checkpoints(names: Sequence[str], hub: Sequence[str] | None) -> dict[str, HubModel]:
-    """The checkpoints of `hf:` among the models."""
+    """The checkpoints `hf:...` among the models."""
     from harness.data.hub import PREFIX
 
     if not hub and not any(name.startswith(PREFIX) for name in names):
@@ -185,7 +181,7 @@ def _checkpoints(names: Sequence[str], hub: Sequence[str] | None) -> dict[str, H
 
 
 def _count_model(name: str, settings: Preset | None, sizes: Sizes, inputs: dict[str, None]) -> FlopCounts:
-    """Count a model of the zoo; `inputs` gets what it sees."""
+    """Count a model of the zoo; a description of its input is added to `inputs`."""
     from harness.measure.flops import count_flops
     from harness.measure.inputs import example_for
     from harness.measure.memory import create_within_memory
@@ -236,9 +232,9 @@ def _print_checkpoints(counts: Mapping[str, CheckpointCount | str], sizes: Sizes
     header = ["Model", "Params", "Vision", "Prefill", step, "Greedy", f"Beam {sizes.beam_size}"]
     echo(format_table(header, [checkpoint_row(name, count) for name, count in counts.items()], output), nl=False)
     prompts = dict.fromkeys(count.prompt for count in counts.values() if not isinstance(count, str))
-    wide, high = (sizes.image_size, sizes.image_size) if sizes.image_size else PICTURE
+    width, height = (sizes.image_size, sizes.image_size) if sizes.image_size else PICTURE
     note = (
-        f"Checkpoints: GMAC by torch's counter. One picture of {wide} x {high}, {sizes.tokens} tokens, "
+        f"Checkpoints: GMAC by torch's counter. One picture of {width} x {height}, {sizes.tokens} tokens, "
         f"prompt {', '.join(prompts) or 'none'}. Vision: once. Prefill: all else up to the first token. Step: one "
         "token of one row, with keys and values kept. Norms and other element-wise work are not counted."
     )
@@ -246,40 +242,48 @@ def _print_checkpoints(counts: Mapping[str, CheckpointCount | str], sizes: Sizes
 
 
 _PARTS = ("encoder", "step", "greedy", "beam", "teacher_forced", "training")
-_SEES_BACKBONE = {"grid", "regions", "regions+grid", "pooled"}
+_READS_BACKBONE = {"grid", "regions", "regions+grid", "pooled"}
 
 
-def attempted(count: Callable[[], T]) -> T | str:
-    """What is counted of a model, or in words why nothing could be: the others are counted all the same."""
+def count_or_reason(count: Callable[[], T]) -> T | str:
+    """Count a model; if that fails, the reason as text, so that the other models are still counted."""
     try:
         with contain_exits():
             return count()
-    except Exception as error:  # whatever a model raises
-        place = place_in_plugin(error)
-        at = "" if place is None else f" at {place}"
-        kind = "" if isinstance(error, BenchError | ZooError) else f"{type(error).__name__}{at}: "
-        return f"{kind}{' '.join(str(error).split())}"
+    except Exception as error:  # a model may raise anything
+        message = " ".join(str(error).split())
+        if isinstance(error, BenchError | ZooError):
+            return message
+        location = place_in_plugin(error)
+        suffix = "" if location is None else f" at {location}"
+        return f"{type(error).__name__}{suffix}: {message}"
 
 
 def with_backbone_macs(name: str, count: FlopCounts, backbone: BackboneCount) -> int:
-    """Multiply-accumulates of a beam-searched caption with the backbone's, where the model looks through it."""
-    return count.beam.macs + (backbone.count.macs if model_card(name).visual in _SEES_BACKBONE else 0)
+    """Multiply-accumulates of a beam-searched caption, plus the backbone's if the model reads its features."""
+    macs = count.beam.macs
+    if model_card(name).visual in _READS_BACKBONE:
+        macs += backbone.count.macs
+    return macs
 
 
 def model_row(name: str, count: FlopCounts | str, backbone: BackboneCount | None) -> list[str]:
     if isinstance(count, str):
-        return [name, "failed", *["-"] * (len(_PARTS) + (backbone is not None))]
+        columns = len(_PARTS) if backbone is None else len(_PARTS) + 1
+        return [name, "failed", *["-"] * columns]
     macs = [getattr(count, part).macs for part in _PARTS]
-    macs += [] if backbone is None else [with_backbone_macs(name, count, backbone)]
+    if backbone is not None:
+        macs.append(with_backbone_macs(name, count, backbone))
     return [name, f"{count.parameters / 1e6:.2f} M", *map(gmac, macs)]
 
 
 def checkpoint_row(name: str, count: CheckpointCount | str) -> list[str]:
-    """One checkpoint; "-" where it has no module of its own that sees."""
+    """One checkpoint; "-" for vision if it has no separate vision module."""
     if isinstance(count, str):
         return [name, "failed", *["-"] * 5]
     macs = (getattr(count.counts, part) for part in ("vision", "prefill", "step", "greedy", "beam"))
-    return [name, f"{count.parameters / 1e6:.2f} M", *("-" if number is None else gmac(number) for number in macs)]
+    cells = ["-" if macs_of_part is None else gmac(macs_of_part) for macs_of_part in macs]
+    return [name, f"{count.parameters / 1e6:.2f} M", *cells]
 
 
 def gmac(macs: int) -> str:
@@ -288,7 +292,7 @@ def gmac(macs: int) -> str:
 
 
 def counting_notes(counts: Mapping[str, FlopCounts], backbone: BackboneCount | None, operators: bool) -> list[str]:
-    """What is not counted; with `operators` by model, of a whole caption by beam search."""
+    """Notes on what is not counted; with `operators`, by model, for a caption by beam search."""
     notes = []
     if backbone is not None:
         notes.append(
@@ -296,20 +300,22 @@ def counting_notes(counts: Mapping[str, FlopCounts], backbone: BackboneCount | N
             f"{backbone.count.macs / 1e9:.2f} GMAC, {backbone.parameters / 1e6:.1f} M parameters."
         )
     if not operators:
-        most = max((count.beam.uncounted_share for count in counts.values()), default=0.0)
+        largest_share = max((count.beam.uncounted_share for count in counts.values()), default=0.0)
         notes.append(
-            f"Not counted: element-wise work, at most about {100 * most:.1f} % of all operations; --operators lists it."
+            f"Not counted: element-wise work, at most about {100 * largest_share:.1f} % of all operations; "
+            "--operators lists it."
         )
         return notes
     for name, count in counts.items():
         part = count.beam
         counted = [f"{operator} {gmac(macs)}" for operator, macs in part.by_operator.items()]
-        work = sum(part.element_wise.values()) + part.macs
-        missing = [
-            f"{operator} x{times}"
-            + (f" ({100 * part.element_wise[operator] / work:.2f} %)" if operator in part.element_wise else "")
-            for operator, times in part.uncounted.items()
-        ]
+        total = sum(part.element_wise.values()) + part.macs
+        missing = []
+        for operator, times in part.uncounted.items():
+            share = ""
+            if operator in part.element_wise:
+                share = f" ({100 * part.element_wise[operator] / total:.2f} %)"
+            missing.append(f"{operator} x{times}{share}")
         notes += [
             f"{name}, a caption by beam search. GMAC: {', '.join(counted)}.",
             f"Not counted, about {100 * part.uncounted_share:.2f} % of all operations: {', '.join(missing) or 'none'}.",
@@ -318,30 +324,33 @@ def counting_notes(counts: Mapping[str, FlopCounts], backbone: BackboneCount | N
 
 
 def as_csv(
-    shown: Mapping[str, str],
-    found: Mapping[str, FlopCounts | str],
-    of_hub: Mapping[str, CheckpointCount | str],
+    names_shown: Mapping[str, str],
+    model_counts: Mapping[str, FlopCounts | str],
+    hub_counts: Mapping[str, CheckpointCount | str],
     backbone: BackboneCount | None,
 ) -> str:
-    """Exact multiply-accumulates, one line a model; with checkpoints of `hf:`, one column more at the end."""
+    """Exact multiply-accumulates, one line a model; with checkpoints `hf:...`, one more column at the end."""
     header = ["model", "parameters", *(f"{part}_mac" for part in _PARTS), "beam_and_backbone_mac"]
     header += ["uncounted", "uncounted_share", "failure"]
-    if of_hub:
+    if hub_counts:
         header.append("start_mac")
     rows = []
-    for name, model in shown.items():
-        own, other, row = found.get(name, ""), of_hub.get(name, ""), dict[str, Any](model=model)
-        if not isinstance(own, str):
-            row |= {f"{part}_mac": getattr(own, part).macs for part in (*_PARTS, "start")}
+    for name, model in names_shown.items():
+        row: dict[str, Any] = {"model": model}
+        count = model_counts.get(name, "")
+        hub_count = hub_counts.get(name, "")
+        if not isinstance(count, str):
+            row |= {f"{part}_mac": getattr(count, part).macs for part in (*_PARTS, "start")}
             if backbone is not None:
-                row["beam_and_backbone_mac"] = with_backbone_macs(name, own, backbone)
-            row["parameters"], row["uncounted_share"] = own.parameters, f"{own.beam.uncounted_share:.6f}"
-            row["uncounted"] = " ".join(f"{operator}:{times}" for operator, times in own.beam.uncounted.items())
-        elif not isinstance(other, str):
-            counts = other.counts
-            row |= {"parameters": other.parameters, "encoder_mac": counts.vision, "start_mac": counts.prefill}
+                row["beam_and_backbone_mac"] = with_backbone_macs(name, count, backbone)
+            row["parameters"] = count.parameters
+            row["uncounted_share"] = f"{count.beam.uncounted_share:.6f}"
+            row["uncounted"] = " ".join(f"{operator}:{times}" for operator, times in count.beam.uncounted.items())
+        elif not isinstance(hub_count, str):
+            counts = hub_count.counts
+            row |= {"parameters": hub_count.parameters, "encoder_mac": counts.vision, "start_mac": counts.prefill}
             row |= {f"{part}_mac": getattr(counts, part) for part in ("step", "greedy", "beam")}
         else:
-            row["failure"] = own or other
+            row["failure"] = count or hub_count
         rows.append(["" if row.get(column) is None else str(row[column]) for column in header])
     return format_table(header, rows, "csv")

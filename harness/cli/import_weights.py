@@ -1,4 +1,4 @@
-"""`bench import-weights`: an authors' released checkpoint as a run of one's own."""
+"""`bench import-weights`: turn authors' released checkpoints into stored runs."""
 
 import re
 import shlex
@@ -71,8 +71,9 @@ def import_weights(
         if not separator:
             raise BenchError(f"--set {shortened(setting)!r} has no '='", "for example --set n_heads=4")
         arguments[argument] = parse_yaml_value(setting, f"[{text}]" if _LIST.fullmatch(text) else text)
-    seen, settings = region_config(regions, region_count), tuple(backbone_option or ())
-    features = feature_config(backbone or BACKBONE, backbone_weights, settings, image_size, None, seen)
+    region_settings = region_config(regions, region_count)
+    settings = tuple(backbone_option or ())
+    features = feature_config(backbone or BACKBONE, backbone_weights, settings, image_size, None, region_settings)
     target = Workspace(workspace)
     target.create()
     with doing(f"Importing {checkpoint}"):
@@ -80,7 +81,8 @@ def import_weights(
             model, checkpoint, vocabulary, workspace=target, features=features, arguments=arguments, beam_size=beam_size
         )
     echo(f"imported as {key}")
-    where = f" --workspace {shlex.quote(str(workspace))}" if workspace != DEFAULT else ""
-    echo(f"next: bench caption PICTURE --run {key}{where}{'' if regions is None else f' --regions {regions}'}")
-    shown = "--backbone NAME" if regions is None else f"--regions {regions}"
-    echo(f"  or: bench run --models {key} --data FOLDER {shown}{where}")
+    workspace_option = f" --workspace {shlex.quote(str(workspace))}" if workspace != DEFAULT else ""
+    regions_option = "" if regions is None else f" --regions {regions}"
+    echo(f"next: bench caption PICTURE --run {key}{workspace_option}{regions_option}")
+    features_option = regions_option or " --backbone NAME"
+    echo(f"  or: bench run --models {key} --data FOLDER{features_option}{workspace_option}")

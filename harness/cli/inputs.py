@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def open_results(workspace: Path, db: str | None) -> Store:
-    """The results of `--workspace` or `--db`, read-only; BenchError where the workspace has none yet."""
+    """The results of `--workspace` or `--db`, read-only; BenchError if the workspace has none yet."""
     return Workspace(workspace, db).open_results()
 
 
@@ -77,7 +77,7 @@ def warn(text: str, hint: str) -> None:
 
 
 def optional_preset(preset: str | None, change: list[str] | None) -> Preset | None:
-    """The preset of `--preset` with the changes of `--set`; None where neither is given."""
+    """The preset of `--preset` with the changes of `--set`; None if neither is given."""
     from harness.config.load import load_preset
 
     if preset is None and change:
@@ -135,17 +135,17 @@ def _with_regions_of_graphs(features: FeatureConfig, data: str) -> FeatureConfig
 
 def find_tuned(workspace: Workspace, where: Sequence[str]) -> FindTuned | None:
     """What finds the tuned values that `--tuned` names, if it names any; those of the workspace stand alone."""
-    from harness.benchmark.tune.study import from_file, from_workspace, one_after_other
+    from harness.benchmark.tune.study import combine_tuned, from_file, from_workspace
 
     if "workspace" in where:
         if len(where) > 1:
             raise BenchError("--tuned workspace is all that is tuned here: files contradict it", "leave one out")
         return from_workspace(workspace)
-    return reduce(one_after_other, map(from_file, where)) if where else None
+    return reduce(combine_tuned, map(from_file, where)) if where else None
 
 
 def number_of_jobs(text: str) -> int:
-    """The models at a time that `--jobs` or BENCH_JOBS says; BenchError where it is no number and not `auto`."""
+    """The models at a time that `--jobs` or BENCH_JOBS says; BenchError if it is no number and not `auto`."""
     if text == "auto":
         return AUTO
     if not (text.isdecimal() and len(text) <= 4 and 1 <= int(text) <= MAX_PROCESSES):
@@ -155,7 +155,7 @@ def number_of_jobs(text: str) -> int:
 
 
 def positive_integers(text: str, option: str, most: int) -> tuple[int, ...]:
-    """The numbers of a comma-separated list, as `1,16,64`; BenchError where one is not between 1 and `most`."""
+    """The numbers of a comma-separated list, as `1,16,64`; BenchError if one is not between 1 and `most`."""
     try:
         numbers = tuple(int(part) for part in text.split(","))
     except ValueError:

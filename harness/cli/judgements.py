@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -43,8 +43,8 @@ def judgements(
 
     Exit code 1: a metric could not be computed.
     """
-    others = named_files(scores)
-    check_out(out, force=force, inputs=[file, references, *others.values()])
+    score_files = named_files(scores)
+    check_out(out, force=force, inputs=[file, references, *score_files.values()])
     with doing("Loading the evaluator"):
         from harness.metrics.evaluator import Evaluator
     from harness.data.formats.look import refuse_unspaced
@@ -54,11 +54,14 @@ def judgements(
 
     settings = EvaluationSettings(tokenizer=tokenizer, meteor=not no_meteor, language=language)
     judged = read_judgements(file, references)
-    numbers = {name: scores_in_order(path, name, judged, by_position=by_position) for name, path in others.items()}
-    texts = dict(enumerate(judged.references)), dict(enumerate(judged.captions))
-    refuse_unspaced((text for texts in judged.references for text in texts), file.name, tokenizer)
+    external_scores = {
+        name: scores_in_order(path, name, judged, by_position=by_position) for name, path in score_files.items()
+    }
+    refuse_unspaced(chain.from_iterable(judged.references), file.name, tokenizer)
     with Evaluator(settings=settings) as evaluator:
-        scored = evaluator.evaluate(*texts, external_scores=numbers)
+        scored = evaluator.evaluate(
+            dict(enumerate(judged.references)), dict(enumerate(judged.captions)), external_scores=external_scores
+        )
     agreement = agreements(judged, scored.per_image)
     if not agreement:
         raise BenchError(f"nothing was scored: {scored.scores[OVERALL]['CIDEr-D'].reason}", "use --tokenizer python")
@@ -72,10 +75,10 @@ def judgements(
         rows.append([metric, *(_cell(interval) for interval in intervals[metric].values())])
     echo(format_table(["metric", *(f"{name} [95 %]" for name in measures)], rows, "table"), nl=False)
     first = measures[0]
-    known = {metric: value for metric in agreement if (value := agreement[metric][first].estimate.value) is not None}
-    if not known:
+    values = {metric: value for metric in agreement if (value := agreement[metric][first].estimate.value) is not None}
+    if not values:
         echo(f"-: {NO_RATINGS}")
-    ranked = sorted(known, key=lambda metric: -known[metric])
+    ranked = sorted(values, key=lambda metric: -values[metric])
     for above, below in pairwise(ranked):
         gap = tests[first].get((above, below)) or tests[first].get((below, above))
         if gap is not None and gap.value is not None:
@@ -99,7 +102,7 @@ def judgements(
 
 
 def _interval(tau: Estimate) -> list[float] | None:
-    """Value and bounds; None where no two captions that are compared have different ratings."""
+    """Value and bounds; None if no two compared captions have different ratings."""
     if tau.value is None or tau.low is None or tau.high is None:
         return None
     return [tau.value, tau.low, tau.high]

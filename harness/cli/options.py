@@ -25,7 +25,7 @@ from harness.utils.errors import BenchError
 
 
 def durable(value: str | None) -> str | None:
-    """The value of `--db`; BenchError where its results would be lost with the process."""
+    """The value of `--db`; BenchError if its results would be lost with the process."""
     if value is None or not ("memory" in value or value.startswith("sqlite")):
         return value
 
@@ -40,7 +40,7 @@ def durable(value: str | None) -> str | None:
 
 
 def refuse_typed(context: typer.Context, parameters: Iterable[str], why: str, hint: str) -> None:
-    """BenchError where any of these parameters was typed, as it would have no effect; it says `why` behind them."""
+    """BenchError if any of these parameters was typed, as it would have no effect; it says `why` behind them."""
     options = {parameter.name: parameter.opts[0] for parameter in context.command.params}
     sources = {name: context.get_parameter_source(name) for name in parameters}
     typed = [name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]

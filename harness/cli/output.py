@@ -74,7 +74,7 @@ def _existing(inputs: Iterable[str | Path | None]) -> Iterator[Path]:
 
 
 def _check_parent(out: Path, option: str) -> None:
-    """BenchError where the nearest parent that exists is no folder."""
+    """BenchError if the nearest parent that exists is no folder."""
     for parent in out.absolute().parents:
         mode = _mode(parent, option)
         if mode is None:
@@ -185,7 +185,7 @@ def deliver(findings: str | Callable[[Console], None], out: Path | None, option:
 
 
 def _mode(path: Path, option: str) -> int | None:
-    """What a path is, as `stat` tells; None where nothing is there, and it may be made."""
+    """What a path is, as `stat` tells; None if nothing is there, and it may be made."""
     try:
         return path.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):  # parents are looked at one by one

@@ -193,7 +193,7 @@ def _unknown_data(data: str) -> BenchError:
 
 
 def _check_store(benchmark: Benchmark, planned: Preview, new: Sequence[RunSpec]) -> None:
-    """BenchError where `--store` cannot store the `new` runs, or there are none."""
+    """BenchError if `--store` cannot store the `new` runs, or there are none."""
     if planned.record is None:
         features = f"--backbone {benchmark.features.backbone}"
         if benchmark.features.regions is not None:

@@ -112,7 +112,7 @@ def regress(
 
 
 def read_request(baseline: Path) -> Request | None:
-    """What a baseline records; None where there is no baseline."""
+    """The request that a baseline records; None if there is no baseline."""
     from results.comparison.recording import FILE, Recording
 
     return Recording.read(baseline).request if (baseline / FILE).is_file() else None
@@ -125,30 +125,32 @@ def choose_request(
     changes: tuple[str, ...],
     plugins: tuple[str, ...],
 ) -> Request:
-    """What is to be recorded or trained: where options say nothing, what the baseline records."""
+    """The request of the options, with the recorded one as default."""
     from harness.config.model_patterns import expand_models, split_patterns
     from results.comparison.recording import Request
 
     if models is not None:
-        chosen = tuple(expand_models(split_patterns(models)))
+        names = tuple(expand_models(split_patterns(models)))
     elif recorded is not None:
-        chosen = recorded.models
+        names = recorded.models
     else:
         raise BenchError("no models are named, and no baseline has any", "add --models NAME,NAME")
     if recorded is not None and preset is None:
         preset = recorded.preset
         changes = changes or recorded.changes
-    return Request(models=chosen, preset=preset or "first-steps", changes=changes, plugins=plugins)
+    return Request(models=names, preset=preset or "first-steps", changes=changes, plugins=plugins)
 
 
 def judge_code(baseline: Path, plugins: tuple[str, ...]) -> Findings:
-    """Record what this code computes, and compare it with what the baseline says."""
+    """Record what this code computes, and compare it with the baseline."""
     from reports.text import recording as written
     from results.comparison.recording import Recording, judge_recording
 
-    started, expected = time.monotonic(), Recording.read(baseline)
-    given = {Path(name).name for name in plugins}
-    if missing := [name for name in expected.request.plugins if Path(name).name not in given]:
+    started = time.monotonic()
+    expected = Recording.read(baseline)
+    plugin_files = {Path(name).name for name in plugins}
+    missing = [name for name in expected.request.plugins if Path(name).name not in plugin_files]
+    if missing:
         raise BenchError(f"the baseline is of models of the plug-in {missing[0]}", f"add --plugin {missing[0]}")
     with doing("Loading torch"):
         from harness.benchmark.gate import Gate, record
@@ -167,9 +169,9 @@ def judge_code(baseline: Path, plugins: tuple[str, ...]) -> Findings:
 
 
 def update_recording(baseline: Path, request: Request, old: Request | None) -> None:
-    """Train small weights, record what they say and the first steps, and put each file in place when all are made.
+    """Train small weights, record their captions and the first steps, then write all files of the baseline.
 
-    Weights of the models of `old`, and no others, are replaced or removed.
+    Only weights of the models of `old` are replaced or removed.
     """
     with doing("Loading torch"):
         from harness.benchmark.gate import Gate, record, train_weights, weights_of, widest_tolerance
@@ -178,22 +180,24 @@ def update_recording(baseline: Path, request: Request, old: Request | None) -> N
 
     check_folder(baseline, "--baseline")
     replaced = {weights_of(baseline, model) for model in (old.models if old else ())}
-    kept = {weights_of(baseline, model) for model in request.models} - replaced
-    if strange := next((path for path in sorted(kept) if path.exists()), None):
-        raise BenchError(f"{strange} is there, and no baseline's", "name another folder: --baseline FOLDER")
+    new_files = {weights_of(baseline, model) for model in request.models} - replaced
+    for path in sorted(new_files):
+        if path.exists():
+            raise BenchError(f"{path} exists and belongs to no baseline", "name another folder: --baseline FOLDER")
     with tempfile.TemporaryDirectory() as scratch, on_threads(1):
-        reporter, made = progress_aside(), Path(scratch) / "baseline"
-        made.mkdir()
+        reporter = progress_aside()
+        folder = Path(scratch) / "baseline"
+        folder.mkdir()
         gate = Gate.open(request, Workspace(Path(scratch)), reporter)
-        train_weights(gate, made, reporter)
-        recording = record(gate, made, reporter)
-        (made / FILE).write_text(recording.text(), encoding="utf-8")
+        train_weights(gate, folder, reporter)
+        recording = record(gate, folder, reporter)
+        (folder / FILE).write_text(recording.text(), encoding="utf-8")
         with write_errors(baseline, "--baseline"):
-            for new in (*(weights_of(made, model) for model in request.models), made / FILE):
-                with replacing(baseline / new.name) as temporary:
-                    shutil.copyfile(new, temporary)
+            for file in (*(weights_of(folder, model) for model in request.models), folder / FILE):
+                with replacing(baseline / file.name) as temporary:
+                    shutil.copyfile(file, temporary)
             for path in replaced:
-                if not (made / path.name).exists():
+                if not (folder / path.name).exists():
                     path.unlink(missing_ok=True)
     for line in widest_tolerance(recording):
         echo(line)

@@ -107,7 +107,7 @@ def train(side: Side, repository: Path, words: Sequence[str]) -> None:
 
 
 def compare_sides(before: Side, after: Side, metrics: Sequence[str]) -> CommitComparison:
-    """Compare the workspaces of both sides; BenchError where there is nothing to compare."""
+    """Compare the workspaces of both sides; BenchError if there is nothing to compare."""
     from results.comparison.commits import compare_commits
     from results.runs.reading import evaluated_images, failures, stored_runs
     from results.store.store import Store
@@ -147,7 +147,7 @@ def refuse_before_2_0(repository: Path, commit: str, revision: str) -> None:
 
 
 def git(*words: str) -> str:
-    """What git prints; BenchError where it fails."""
+    """What git prints; BenchError if it fails."""
     try:
         return subprocess.run(["git", *words], capture_output=True, text=True, check=True).stdout.strip()
     except OSError as error:

@@ -111,7 +111,7 @@ def _check_options(
     terminal: bool,
     show: bool,
 ) -> None:
-    """BenchError where options contradict each other."""
+    """BenchError if options contradict each other."""
     if terminal and out is not None:
         raise BenchError("--terminal prints and writes nothing to --out", "leave one of the two out")
     if terminal and show:

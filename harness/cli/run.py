@@ -297,7 +297,7 @@ def make_benchmark(experiment: Experiment, *, by_size: bool = False, tuning: boo
 
 
 def check_budgets(budgets: Sequence[int], preset: Preset) -> None:
-    """BenchError where a preset cannot be trained for these multiples of its epochs."""
+    """BenchError if a preset cannot be trained for these multiples of its epochs."""
     stages = preset.schedule.stages
     text = ",".join(map(str, budgets))
     if tuple(budgets) != (1,) and len(stages) > 1:

@@ -108,7 +108,7 @@ def tune(
         ]
         words += ["--tune-width"] if tune_width else []
         words += ["--stage", stage] if stage else []
-        deliver(tuning.exported(tuned, shlex.join(words)), export, "--export")
+        deliver(tuning.tuned_yaml(tuned, shlex.join(words)), export, "--export")
         echo(f"values of {', '.join(tuned.done)}: {export}")
     if len(tuned.done) < len(tuned.models):
         sys.exit(1)

@@ -26,7 +26,7 @@ _HINT: Final = "name a zip that `bench export run KEY` wrote"
 class RunArchive:
     """What a run's zip says: the key that the run had, its configuration and scores, and the files of its plug-ins.
 
-    `scores` are values by split, domain and metric; None where one was not measured.
+    `scores` are values by split, domain and metric; None if one was not measured.
     """
 
     key: str

@@ -170,7 +170,7 @@ class Experiment(Strict):
 
 
 def read_experiment(path: Path) -> dict[str, Any]:
-    """The content of an experiment's file; paths relative to its folder become absolute. BenchError if it is none."""
+    """The content of an experiment file; paths relative to its folder become absolute. BenchError if it is invalid."""
     try:
         content = load_bounded(read_text(path), longest=LONGEST)
     except (OSError, ValueError) as error:
@@ -196,25 +196,25 @@ def is_run(content: Mapping[str, Any]) -> bool:
 
 
 def validate_experiment(content: Mapping[str, Any], source: str) -> Experiment:
-    """An experiment of its fields' values; BenchError that names the field, and the nearest known one."""
+    """Validate an experiment; BenchError that names the wrong field, and the nearest existing one."""
     try:
         return Experiment.model_validate(dict(content))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
+        field = ".".join(str(part) for part in first["loc"])
         message = first["msg"].removeprefix("Value error, ")
         hint = f"{source}: see docs/experiments.md"
         if first["type"] == "extra_forbidden":
             message = "there is no such field"
             near = difflib.get_close_matches(str(first["loc"][-1]), field_names(Experiment, first["loc"][:-1]), n=2)
             hint = f"did you mean {' or '.join(near)}?" if near else f"fields: {', '.join(field_names(Experiment, ()))}"
-        raise BenchError(f"{source}: {shortened(where)}: {message[:1].lower()}{message[1:]}", hint) from error
+        raise BenchError(f"{source}: {shortened(field)}: {message[:1].lower()}{message[1:]}", hint) from error
     except BenchError as error:  # of features, named by their option
         raise BenchError(f"{source}: {error}", error.hint) from error
 
 
 def change_content(content: dict[str, Any], changes: Iterable[str]) -> None:
-    """Apply `NAME=VALUE` of `--set`: of the experiment where it has such a field, else of the preset."""
+    """Apply `NAME=VALUE` of `--set`: to the experiment if it has such a field, else to the preset."""
     for change in changes:
         name, equals, text = change.partition("=")
         if not equals:
@@ -231,7 +231,7 @@ def change_content(content: dict[str, Any], changes: Iterable[str]) -> None:
 
 
 def put_value(content: dict[str, Any], field: str, value: Any) -> None:
-    """Set a field by its dotted name; a short form on the way becomes the mapping that it stands for."""
+    """Set a field by its dotted name; a short form of a parent becomes the mapping that it stands for."""
     *parents, last = field.split(".")
     node = content
     for depth, parent in enumerate(parents, start=1):
@@ -256,7 +256,7 @@ def _mapping(field: str, value: object) -> dict[str, Any]:
 
 
 def _dotted(changes: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Changes by dotted names, of nested ones too: a group keeps what it does not name."""
+    """Flatten nested changes to dotted names, so that a group keeps the settings that are not named."""
     dotted: dict[str, Any] = {}
     for name, value in changes.items():
         if isinstance(value, dict) and value:
@@ -267,7 +267,7 @@ def _dotted(changes: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def write_experiment(experiment: Experiment, path: Path) -> str:
-    """The text of an experiment's file: fields that are not as they are by default, paths relative to its folder."""
+    """The text of an experiment's file: the fields that were set, with paths relative to its folder."""
     content = experiment.model_dump(mode="json", by_alias=True, exclude_unset=True)
     _map_paths(content, Path.cwd(), partial(_below, folder=path.absolute().parent))
     return yaml.safe_dump(content, sort_keys=False, allow_unicode=True, default_flow_style=None, width=100)
@@ -299,7 +299,7 @@ _WORDS: Final = frozenset({*PRESET_OF_SCENES, "boxes", "workspace", "random"})
 
 
 def _map_paths(content: dict[str, Any], base: Path, convert: Callable[[Path], str]) -> None:
-    """Convert the values that are paths, which count from `base`; those of lists and mappings one by one."""
+    """Convert each value that is a path relative to `base`, also in lists and mappings."""
     for field in _PATHS:
         *parents, last = field.split(".")
         node: Any = content
@@ -316,7 +316,7 @@ def _map_paths(content: dict[str, Any], base: Path, convert: Callable[[Path], st
 
 
 def _map_path(text: str, field: str, base: Path, convert: Callable[[Path], str]) -> str:
-    """The value with its path converted; words, and most names of what is not there, stay as they are."""
+    """The value with its path converted; reserved words, and most names of files that do not exist, stay unchanged."""
     if field == "models":
         prefix, _, value = text.partition(":")
         path = base / expanded(value)

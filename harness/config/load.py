@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from results.comparison.pairs import PrintedPair
 
 _LONGEST_PAIRS: Final = 200_000  # characters of a file
-_MEANT: Final = {
+_SYNONYMS: Final = {
     **dict.fromkeys(("lr", "learning_rate", "max_lr", "learningrate"), "peak"),
     **dict.fromkeys(("beam", "beams", "num_beams", "beam_width"), "beam_size"),
     **dict.fromkeys(("batch", "bs", "train_batch_size"), "batch_size"),
@@ -43,7 +43,10 @@ _UNSCORED: dict[str, Any] = {"name": True}
 """Settings that no score depends on, nested as pydantic excludes them: the name, and what is left out of run keys."""
 for _path in NOT_SCORED:
     _group, _, _name = _path.rpartition(".")
-    (_UNSCORED.setdefault(_group, {}) if _group else _UNSCORED)[_name] = True
+    if _group:
+        _UNSCORED.setdefault(_group, {})[_name] = True
+    else:
+        _UNSCORED[_name] = True
 
 
 def _text(kind: str, name: str) -> str:
@@ -85,16 +88,16 @@ def load_schedule(name: str) -> Schedule:
 
 
 def preset_summaries() -> dict[str, str]:
-    """What each shipped preset is, in a sentence."""
-    firsts = {name: _text("presets", name).partition("\n")[0] for name in PRESETS}
-    return {name: str(load_shipped(first)["summary"]) for name, first in firsts.items()}
+    """The summary of each shipped preset, which is the first line of its file."""
+    first_lines = {name: _text("presets", name).partition("\n")[0] for name in PRESETS}
+    return {name: str(load_shipped(line)["summary"]) for name, line in first_lines.items()}
 
 
 def load_preset(name: str, overrides: tuple[str, ...] = (), changes: Mapping[str, Any] | None = None) -> Preset:
     """Read a preset, embed its schedule, and apply `KEY.PATH=VALUE` overrides, then values by `KEY.PATH`.
 
-    These are for example `schedule.stages.0.epochs=3` or `size.d_model=256`; values are read as YAML. `stages=[xe]`
-    keeps the named stages of the schedule alone, whatever the order. BenchError for an unknown preset, key or value.
+    Overrides are for example `schedule.stages.0.epochs=3` or `size.d_model=256`; values are read as YAML.
+    `stages=[xe]` keeps only the named stages, in the schedule's order. BenchError for an unknown preset, key or value.
     """
     if name not in PRESETS:
         raise BenchError(f"unknown preset {name!r} (--preset)", _did_you_mean(name, PRESETS))
@@ -110,19 +113,27 @@ def load_preset(name: str, overrides: tuple[str, ...] = (), changes: Mapping[str
     try:
         preset = Preset.model_validate(content)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        told = first["msg"].removeprefix("Value error, ")
-        got = shortened(" ".join(repr(first["input"]).split()))
-        what = told if first["type"] == "value_error" else f"{shortened(where)}: {told.lower()} (got {got})"
-        hint = f"check --set; for example --set {_example(name, first['loc'])}"
-        if first["type"] == "extra_forbidden" and (near := nearest_settings(str(first["loc"][-1]), name)):
-            value = first["input"] if isinstance(first["input"], int | float | str) else "VALUE"
-            hint = " or ".join(f"--set {path}={value}" for path in near)
-        raise BenchError(f"preset {name!r}: {what}", shortened(hint)) from error
+        raise _invalid_preset(name, error) from error
     if preset.schedule.budget != 1:
         raise BenchError("schedule.budget (--set) would only name a budget", "train longer by --budgets 2")
     return preset
+
+
+def _invalid_preset(name: str, error: ValidationError) -> BenchError:
+    """The first error of a preset's settings, with a valid `--set` as hint."""
+    first = error.errors(include_url=False)[0]
+    message = first["msg"].removeprefix("Value error, ")
+    if first["type"] != "value_error":
+        path = ".".join(str(part) for part in first["loc"])
+        text = " ".join(repr(first["input"]).split())
+        message = f"{shortened(path)}: {message.lower()} (got {shortened(text)})"
+    hint = f"check --set; for example --set {_example(name, first['loc'])}"
+    if first["type"] == "extra_forbidden":
+        near = nearest_settings(str(first["loc"][-1]), name)
+        if near:
+            value = first["input"] if isinstance(first["input"], int | float | str) else "VALUE"
+            hint = " or ".join(f"--set {path}={value}" for path in near)
+    return BenchError(f"preset {name!r}: {message}", shortened(hint))
 
 
 def check_recipe(preset: Preset, model: str) -> None:
@@ -140,25 +151,26 @@ def check_recipe(preset: Preset, model: str) -> None:
         ) from error
 
 
-def _did_you_mean(name: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name, sorted(set(known)), n=3)
+def _did_you_mean(name: str, names: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, sorted(set(names)), n=3)
     return f"did you mean {' or '.join(near)}?" if near else "`bench schedules` lists schedules and presets"
 
 
 def nearest_settings(word: str, preset: str = "quick") -> list[str]:
-    """Three settings of a preset, or fewer, that a word as `lr` or `batch-size` may mean, those of its first stage."""
+    """At most three settings of a preset that a word such as `lr` or `batch-size` may mean; of stages, the first's."""
     word = word.lstrip("-").replace("-", "_").lower()
-    word = _MEANT.get(word, word)
+    word = _SYNONYMS.get(word, word)
     shipped = dict(_settings(_load_shipped(preset), ""))
     names = {path.rpartition(".")[2] for path in shipped}
     near = [word] if word in names else difflib.get_close_matches(word, sorted(names), n=3, cutoff=0.7)
-    found = [path for name in near for path in shipped if path.rpartition(".")[2] == name or path == name]
-    return [path for path in found if not path.startswith("schedule.stages.") or ".stages.0." in path][:3]
+    paths = [path for name in near for path in shipped if path.rpartition(".")[2] == name or path == name]
+    return [path for path in paths if not path.startswith("schedule.stages.") or ".stages.0." in path][:3]
 
 
 def _settings(node: object, path: str) -> Iterator[tuple[str, object]]:
     """The dotted path and the value of every setting below a node."""
-    if (children := _children(node)) is None:
+    children = _children(node)
+    if children is None:
         yield path, node
         return
     for name, child in children.items():
@@ -166,42 +178,45 @@ def _settings(node: object, path: str) -> Iterator[tuple[str, object]]:
 
 
 def _children(node: object) -> dict[str, object] | None:
-    """The settings that a node consists of, by name; None for a value."""
+    """The settings of a group, by name; None for a value."""
     if isinstance(node, BaseModel):
         return {name: getattr(node, name) for name in type(node).model_fields}
     if _are_stages(node):
-        return {str(place): stage for place, stage in enumerate(node)}
+        return {str(index): stage for index, stage in enumerate(node)}
     return node if isinstance(node, dict) else None
 
 
 def _keep_stages(content: dict[str, Any]) -> None:
-    """Of the schedule those stages alone that `stages` names, where it is given."""
+    """Remove the stages that `stages` does not name, if it is set."""
     if "stages" not in content:
         return
-    chosen, schedule = content.pop("stages"), content["schedule"]
+    kept_names = content.pop("stages")
+    schedule = content["schedule"]
     stages = schedule.get("stages") if isinstance(schedule, dict) else None
-    if not (stages and isinstance(stages, list) and all(isinstance(each, dict) and "name" in each for each in stages)):
-        return  # validating the preset reports what is wrong
+    if not stages or not isinstance(stages, list):
+        return  # validating the preset reports the error
+    if not all(isinstance(stage, dict) and "name" in stage for stage in stages):
+        return
     names = [stage["name"] for stage in stages]
-    if not (isinstance(chosen, list) and chosen and all(each in names for each in chosen)):
+    if not kept_names or not isinstance(kept_names, list) or not all(name in names for name in kept_names):
         raise BenchError(
-            f"stages: {shortened(str(chosen))!r} is not a list of this schedule's stages",
+            f"stages: {shortened(str(kept_names))!r} is not a list of this schedule's stages",
             f"--set 'stages=[{names[0]}]' keeps one of {', '.join(map(str, names))}",
         )
-    schedule["stages"] = [stage for stage in stages if stage["name"] in chosen]
+    schedule["stages"] = [stage for stage in stages if stage["name"] in kept_names]
 
 
-def _example(name: str, place: tuple[int | str, ...]) -> str:
-    """The shipped value at a place, or the first one below it, as `--set` takes it; another setting's where none is."""
-    asked = ".".join(map(str, place)) + "."
+def _example(name: str, location: tuple[int | str, ...]) -> str:
+    """A valid `--set`: the shipped value at a location or the first one below it, else of another setting."""
+    prefix = ".".join(map(str, location)) + "."
     for path, value in _settings(_load_shipped(name), ""):
-        if f"{path}.".startswith(asked) or asked.startswith(f"{path}."):  # an element of a list is set with the list
+        if f"{path}.".startswith(prefix) or prefix.startswith(f"{path}."):  # an element of a list is set with the list
             return f"{path}={canonical_json(value)}" if isinstance(value, int | float | tuple) else _ANY_SETTING
     return _ANY_SETTING
 
 
 def _apply(content: dict[str, Any], override: str) -> None:
-    """Set one `KEY.PATH=VALUE` in a nested structure; a path that does not exist names the nearest part that does."""
+    """Set one `KEY.PATH=VALUE` in nested settings."""
     path, separator, text = override.partition("=")
     if not separator:
         raise BenchError(
@@ -211,14 +226,14 @@ def _apply(content: dict[str, Any], override: str) -> None:
 
 
 def _set(content: dict[str, Any], path: str, value: Any, override: str) -> None:
-    """Set a value at a dotted path; BenchError that names the `override` where there is no such place."""
+    """Set a value at a dotted path; BenchError that names the `override` if the path does not exist."""
     *parents, last = path.split(".")
     node: Any = content
     try:
         for part in parents:
-            node = node[_place(part)] if isinstance(node, list) else node.setdefault(part, {})
+            node = node[_list_index(part)] if isinstance(node, list) else node.setdefault(part, {})
         if isinstance(node, list):
-            node[_place(last)] = value
+            node[_list_index(last)] = value
         else:
             node[last] = value
     except (AttributeError, IndexError, TypeError, ValueError) as error:
@@ -227,10 +242,10 @@ def _set(content: dict[str, Any], path: str, value: Any, override: str) -> None:
         ) from error
 
 
-def _place(part: str) -> int:
-    """A place in a list, from 0; ValueError for what Python would count from the end, or read as a number too."""
+def _list_index(part: str) -> int:
+    """An index from 0; ValueError for a negative one, and for other spellings that `int` accepts, such as 1_0."""
     if not (part.isascii() and part.isdecimal()):
-        raise ValueError(f"{part!r} is no place in a list")
+        raise ValueError(f"{part!r} is not an index of a list")
     return int(part)
 
 
@@ -240,11 +255,11 @@ def preset_digest(preset: Preset) -> str:
 
 
 def shipped_preset(preset: Preset) -> dict[str, Any]:
-    """What a run records of the shipped preset of the same name: its `digest`, and the `deviations` from it.
+    """The `digest` of the shipped preset of the same name, and the `deviations` from it, for a run's record.
 
-    Deviations are dotted settings with both values ("decoding.beam_size: 5 → 3"), in the order of the settings; none
-    if every setting that scores depend on is the same. If no preset of the name ships, the digest is None, and that is
-    the deviation.
+    Deviations are dotted settings with both values ("decoding.beam_size: 5 → 3"), in the order of the settings; there
+    are none if every setting that scores depend on is the same. If no preset of this name ships, the digest is None and
+    the only deviation says so.
     """
     if preset.name not in PRESETS:
         return {"digest": None, "deviations": [f"preset: {preset.name} does not ship with the harness"]}
@@ -257,12 +272,12 @@ def _load_shipped(name: str) -> Preset:
     return load_preset(name)
 
 
-def _deviations(shipped: object, own: object, path: str, ignored: Mapping[str, Any]) -> Iterator[str]:
-    theirs, ours = _children(shipped), _children(own)
-    other_stages = _are_stages(shipped) and _are_stages(own) and len(shipped) != len(own)
+def _deviations(shipped: object, used: object, path: str, ignored: Mapping[str, Any]) -> Iterator[str]:
+    theirs, ours = _children(shipped), _children(used)
+    other_stages = _are_stages(shipped) and _are_stages(used) and len(shipped) != len(used)
     if theirs is None or ours is None or other_stages:
-        if shipped != own:
-            yield f"{path}: {_shown(shipped, ignored)} → {_shown(own, ignored)}"
+        if shipped != used:
+            yield f"{path}: {_shown(shipped, ignored)} → {_shown(used, ignored)}"
         return
     unset = "the model's own"  # sizes that a preset leaves out
     for name in theirs | ours:
@@ -284,7 +299,7 @@ def _shown(value: object, ignored: Mapping[str, Any]) -> str:
 
 
 def load_pairs(name: str) -> tuple[PrintedPair, ...]:
-    """The pairs of a file, or that ship under the name; BenchError names the entry that is wrong."""
+    """The pairs of a YAML file, or the shipped pairs of this name; BenchError names the wrong entry."""
     from results.comparison.pairs import PAIRS  # with numpy, which presets do not need
 
     hint = 'write a list as: - {a: updown, b: att2all, printed: 14.1, source: "Table 4"}'
@@ -299,10 +314,10 @@ def load_pairs(name: str) -> tuple[PrintedPair, ...]:
         return PAIRS.validate_python(load_bounded(text, longest=_LONGEST_PAIRS))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the file"
+        entry = ".".join(str(part) for part in first["loc"]) or "the file"
         message = first["msg"].removeprefix("Value error, ")
         raise BenchError(
-            f"--pairs {shortened(name)}, entry {shortened(where)}: {message[:1].lower()}{message[1:]}", hint
+            f"--pairs {shortened(name)}, entry {shortened(entry)}: {message[:1].lower()}{message[1:]}", hint
         ) from error
     except ValueError as error:
         raise BenchError(f"--pairs {shortened(name)}: {error}", hint) from error

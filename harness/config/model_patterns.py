@@ -41,23 +41,23 @@ def split_patterns(text: str) -> tuple[str, ...]:
 def expand_models(
     patterns: Iterable[str], *, references: Collection[str] = (), is_stored: Callable[[str], bool] | None = None
 ) -> list[str]:
-    """The names that names, shell patterns and `all` stand for (`zoo.registry.select_models`), each once, in order.
+    """Expand names, shell patterns and `all` to names (`zoo.registry.select_models`), each once, in order.
 
-    `references` are rows that are not models, with which `all` ends; a word that `is_stored` is the key of a run, and
-    stands for itself. BenchError for no pattern at all, ZooError, with the nearest names, for one that matches nothing.
+    `references` are rows that are not models; `all` includes them at its end. A pattern that `is_stored` is the key of
+    a run and is kept. BenchError without any pattern; ZooError, with the nearest names, if one matches nothing.
     """
-    chosen: dict[str, None] = {}
+    names: dict[str, None] = {}
     for pattern in patterns:
         exact = pattern in references or (is_stored is not None and is_stored(pattern))
-        found = [pattern] if exact else select_models(pattern)
+        matching = [pattern] if exact else select_models(pattern)
         if pattern == "all":
-            found = [*found, *references]
-        if not found:
+            matching = [*matching, *references]
+        if not matching:
             model_card(pattern)  # raises, naming the nearest
-        chosen.update(dict.fromkeys(found))
-    if not chosen:
+        names.update(dict.fromkeys(matching))
+    if not names:
         raise BenchError("--models names no model", "write --models all, or see `bench models` for the names")
-    return list(chosen)
+    return list(names)
 
 
 def match_stored(patterns: Iterable[str], names: Sequence[str], option: str = "--models") -> list[str]:

@@ -61,8 +61,8 @@ class Decoding(Strict):
     trigram_penalty: float = Field(0.0, ge=0, le=1000)
 
     def paper_deviations(self) -> tuple[str, ...]:
-        """Settings that the controlled track does without, kept for parity with released code, for the signature."""
-        named = {
+        """Settings that only the paper track uses, for parity with released code; part of the signature."""
+        in_use = {
             "ranking=count-bos": self.count_bos,
             "unfinished=cut": self.cut_unfinished,
             f"banned={'+'.join(self.banned)}": self.banned,
@@ -70,7 +70,7 @@ class Decoding(Strict):
             f"never-last={'+'.join(self.bad_endings)}": self.bad_endings,
             f"trigrams-{self.trigram_penalty:g}": self.trigram_penalty,
         }
-        return tuple(name for name, on in named.items() if on)
+        return tuple(name for name, used in in_use.items() if used)
 
 
 class VocabularyConfig(Strict):
@@ -122,8 +122,9 @@ class Recipe(Strict):
     def settings(self) -> Iterator[str]:
         """Names of the data settings that differ from the controlled track, and whose training is not its authors'."""
         for name in ("captions", "restval", "non_rgb", "by"):
-            if (chosen := getattr(self, name)) != type(self).model_fields[name].default:
-                yield f"{name.replace('_', '-')}={chosen}"
+            value = getattr(self, name)
+            if value != type(self).model_fields[name].default:
+                yield f"{name.replace('_', '-')}={value}"
 
 
 class Preset(Strict):
@@ -165,23 +166,27 @@ class Preset(Strict):
     @field_validator("size", mode="before")
     @classmethod
     def _know_the_sizes(cls, size: Any) -> Any:
-        """What is no mapping is left to the field's type, which says so."""
-        if isinstance(size, dict):
-            if unknown := sorted(str(name) for name in set(size) - set(SIZES)):
-                raise ValueError(f"unknown size {shortened(', '.join(unknown))}; sizes are {', '.join(SIZES)}")
-            if (unset := next((name for name, value in size.items() if value is None), None)) is not None:
-                raise ValueError(f"size.{unset}: a size is a number; leave it out for each model's own")
-            try:
-                check_sizes(size)
-                check_heads(size)
-            except ZooError as error:
-                raise ValueError(f"size.{error}") from error
+        """Check names and values of sizes; pydantic reports a value that is no mapping."""
+        if not isinstance(size, dict):
+            return size
+        unknown = sorted(str(name) for name in set(size) - set(SIZES))
+        if unknown:
+            raise ValueError(f"unknown size {shortened(', '.join(unknown))}; sizes are {', '.join(SIZES)}")
+        for name, value in size.items():
+            if value is None:
+                raise ValueError(f"size.{name}: a size is a number; leave it out for each model's own")
+        try:
+            check_sizes(size)
+            check_heads(size)
+        except ZooError as error:
+            raise ValueError(f"size.{error}") from error
         return size
 
     @model_validator(mode="after")
     def _keep_tracks_apart(self) -> Self:
-        if self.recipe is None and (found := self.paper_deviations()):
-            raise ValueError(f"{', '.join(found)}: only for presets with a recipe (the paper track)")
+        deviations = self.paper_deviations()
+        if deviations and self.recipe is None:
+            raise ValueError(f"{', '.join(deviations)}: only for presets with a recipe (the paper track)")
         return self
 
     def in_key(self) -> dict[str, Any]:
@@ -189,18 +194,20 @@ class Preset(Strict):
         return self.dump_without(NOT_IN_KEY)
 
     def check_lengths(self) -> None:
-        """BenchError where captions are decoded or sampled to more tokens than models of this `size` take."""
+        """BenchError if decoded or sampled captions may have more tokens than models of this `size` take."""
         longest = {"decoding": self.decoding.max_len}
-        for number, stage in enumerate(self.schedule.stages):
+        for index, stage in enumerate(self.schedule.stages):
             if (sampling := getattr(stage, stage.objective, None)) is not None:  # of captions for their rewards
-                longest[f"schedule.stages.{number}.{stage.objective}"] = sampling.max_len
-        for place, length in longest.items():
+                longest[f"schedule.stages.{index}.{stage.objective}"] = sampling.max_len
+        for setting, length in longest.items():
             if length > self.size.get("max_len", MAX_TOKENS):
-                said = f"{place}.max_len {length} is above size.max_len {self.size['max_len']}"
-                raise BenchError(said, f"type --set size.max_len={length}")
+                raise BenchError(
+                    f"{setting}.max_len {length} is above size.max_len {self.size['max_len']}",
+                    f"type --set size.max_len={length}",
+                )
 
     def paper_deviations(self) -> tuple[str, ...]:
-        """All settings known to be suboptimal, kept for parity with released code, by name, for the signature."""
+        """Names of all settings that are kept only for parity with released code; part of the signature."""
         return (
             *(self.recipe.settings() if self.recipe else ()),
             *_unusual_training(self.schedule),
@@ -208,7 +215,7 @@ class Preset(Strict):
         )
 
     def check_model(self, model: str) -> None:
-        """Refuse a model that the preset is not for; BenchError where the preset is a recipe for other models."""
+        """BenchError if the preset is a recipe for other models."""
         if self.recipe is not None and not self.recipe.covers(model):
             raise BenchError(
                 f"the preset {self.name!r} is a paper's recipe for other models than {model}",
@@ -216,21 +223,21 @@ class Preset(Strict):
             )
 
     def check_backbone(self, backbone: str) -> None:
-        """BenchError where the preset is a recipe for the features of another backbone, or of other weights of it."""
+        """BenchError if the preset is a recipe for features of another backbone, or of other weights of it."""
         if self.recipe is None or self.recipe.backbone in {None, backbone}:
             return
-        wanted = self.recipe.backbone
+        expected = self.recipe.backbone
         raise BenchError(
-            f"the preset {self.name!r} is a paper's recipe for features of {wanted}, not of {backbone}",
-            f"type --backbone {wanted}, or, for other features than the paper's, --set recipe.backbone={backbone}",
+            f"the preset {self.name!r} is a paper's recipe for features of {expected}, not of {backbone}",
+            f"type --backbone {expected}, or, for other features than the paper's, --set recipe.backbone={backbone}",
         )
 
     def model_arguments(
         self, model: str, *, vocab_size: int | None = None, visual_dim: int | None = None
     ) -> dict[str, Any]:
-        """The keyword arguments to create `model` with; a preset with `parameters` needs the others, for its width.
+        """The keyword arguments to create `model` with; `vocab_size` and `visual_dim` are needed with `parameters`.
 
-        BenchError where the preset is a recipe for other models, ZooError where no width has as many parameters.
+        BenchError if the preset is a recipe for other models, ZooError if no width has as many parameters.
         """
         self.check_model(model)
         arguments = self._unmatched(model)
@@ -241,7 +248,7 @@ class Preset(Strict):
         return arguments | self.matched_widths(model, vocab_size=vocab_size, visual_dim=visual_dim)[0]
 
     def matched_widths(self, model: str, *, vocab_size: int, visual_dim: int) -> tuple[dict[str, int], str]:
-        """The widths with `parameters`, or why a model keeps those of `size`; ZooError where it has no d_model."""
+        """The widths that give `parameters`, or the reason to keep those of `size`; ZooError without a d_model."""
         if self.parameters is None:
             return {}, ""
         from zoo.width import count_parameters, match_width  # with torch, which configuration alone does not need

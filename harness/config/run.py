@@ -69,7 +69,7 @@ class MadeFrom(Strict):
 
     Attributes:
         preset: the name of the preset that was asked for.
-        digest: of the shipped preset of this name; None where none ships.
+        digest: of the shipped preset of this name; None if none ships.
         deviations: settings that differ from it, with both values.
         schedule, size: the preset's before tuning, as signatures name them.
         budget: how many times the preset's epochs.
@@ -91,7 +91,7 @@ class Conditions(Strict):
 
     `preset` is that of the experiment; in a run, with budget and tuned values applied. Paths of `features` are their
     last parts: `files` has the whole ones. `tokenizer` makes words of captions, in the vocabulary and before they are
-    scored; `language` is METEOR's, None where it follows from the tokenizer.
+    scored; `language` is METEOR's, None if it follows from the tokenizer.
     """
 
     omit_if_default: ClassVar[frozenset[str]] = frozenset({"tokenizer", "language"})
@@ -215,8 +215,8 @@ class CaptionsRun(RunBase):
     Attributes:
         sha256: of the file.
         place: a digest of machine and path, by which earlier contents of the file are recognised.
-        named_by: the field that names the images; None where positions do.
-        subset: which images it has, as the signature says it; empty where it has all.
+        named_by: the field that names the images; None if positions do.
+        subset: which images it has, as the signature says it; empty if it has all.
         scores: the files of other metrics in the captions' folder, by metric; `scores_sha256` are theirs.
     """
 
@@ -289,7 +289,7 @@ _KINDS: Mapping[str, type[RunBase]] = {kind.model_fields["kind"].default: kind f
 
 
 def config_of(spec: RunSpec) -> RunConfig:
-    """The configuration of a stored run; BenchError where its row has none, or not in this release's words."""
+    """The configuration of a stored run; BenchError if its row has none, or not in this release's words."""
     if spec.config is None:
         raise BenchError(
             f"run {spec.key} does not say how it is executed: it is of a published database, or of an older release",

@@ -139,14 +139,14 @@ class LearningRate(Strict):
 
     @model_validator(mode="before")
     @classmethod
-    def _one_unit(cls, given: Any) -> Any:
+    def _one_unit(cls, settings: Any) -> Any:
         for share, count in cls.SHARES.items():
-            if isinstance(given, dict) and given.get(share) is not None and count in given:
+            if isinstance(settings, dict) and settings.get(share) is not None and count in settings:
                 raise ValueError(
-                    f"learning_rate: {share} {given[share]} and {count} {given[count]} exclude each other; "
+                    f"learning_rate: {share} {settings[share]} and {count} {settings[count]} exclude each other; "
                     f"set {share} alone, or make it null"
                 )
-        return given
+        return settings
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -160,11 +160,11 @@ class LearningRate(Strict):
         return super()._unused() | {count for share, count in self.SHARES.items() if getattr(self, share) is not None}
 
     def times(self, budget: int) -> LearningRate:
-        """The rates of a stage of `budget` times the epochs: the same warm-up step for step, and its shape after it."""
-        longer: dict[str, Any] = {"from_epoch": self.from_epoch * budget, "every_epochs": self.every_epochs * budget}
+        """The rates of a stage of `budget` times the epochs: as many warm-up steps, then the same shape, stretched."""
+        changes: dict[str, Any] = {"from_epoch": self.from_epoch * budget, "every_epochs": self.every_epochs * budget}
         if self.warmup_share is not None:
-            longer["warmup_share"] = self.warmup_share / budget
-        return self.model_copy(update=longer)
+            changes["warmup_share"] = self.warmup_share / budget
+        return self.model_copy(update=changes)
 
     def warmup_of(self, total_steps: int) -> int:
         """The steps of the warm-up in a stage of `total_steps`; at least one where annealing needs it."""
@@ -175,12 +175,12 @@ class LearningRate(Strict):
     def at(self, step: int, steps_per_epoch: int, total_steps: int, reductions: int = 0) -> float:
         """The rate of step `step` (from 0) of a stage of `total_steps`, after `reductions` on a plateau."""
         warmup = self.warmup_of(total_steps)
-        stepped = self._factor(step, steps_per_epoch, total_steps) if self.annealing == "step" else 1.0
+        step_factor = self._step_factor(step, steps_per_epoch, total_steps) if self.annealing == "step" else 1.0
         if step < warmup:
             if self.warmup == "hyperbolic":
-                return self.peak / (warmup - step) * stepped
+                return self.peak / (warmup - step) * step_factor
             return self.peak * (step + int(self.warmup == "linear")) / warmup
-        rate = self.peak * self.factor**reductions * stepped
+        rate = self.peak * self.factor**reductions * step_factor
         if self.annealing == "cosine":
             progress = (step - warmup) / max(total_steps - warmup, 1)
             rate *= self.floor + (1 - self.floor) * 0.5 * (1 + math.cos(math.pi * min(progress, 1.0)))
@@ -193,17 +193,23 @@ class LearningRate(Strict):
 
         After the warm-up a rate never rises, so that the first such step is found by bisection.
         """
-        after, idle = range(self.warmup_of(total_steps), total_steps), IDLE_RATE * self.peak
-        first = bisect_left(after, True, key=lambda step: self.at(step, steps_per_epoch, total_steps) < idle)
-        return (len(after) - first) / max(total_steps, 1)
+        after_warmup = range(self.warmup_of(total_steps), total_steps)
+        idle_rate = IDLE_RATE * self.peak
 
-    def _factor(self, step: int, steps_per_epoch: int, total_steps: int) -> float:
+        def is_idle(step: int) -> bool:
+            return self.at(step, steps_per_epoch, total_steps) < idle_rate
+
+        first = bisect_left(after_warmup, True, key=is_idle)
+        return (len(after_warmup) - first) / max(total_steps, 1)
+
+    def _step_factor(self, step: int, steps_per_epoch: int, total_steps: int) -> float:
+        """The factor of annealing `step` that all reductions up to this step make together."""
         start = self.from_epoch * steps_per_epoch if self.from_share is None else self.from_share * total_steps
         width = self.every_epochs * steps_per_epoch if self.every_share is None else self.every_share * total_steps
-        reached = max(step - start, 0) / width
+        intervals = max(step - start, 0) / width
         if self.every_share is not None:
-            reached = round(reached, 6)  # a share that has no finite decimals still ends at a whole step
-        return float(self.factor ** math.floor(reached))
+            intervals = round(intervals, 6)  # a share that has no finite decimals still ends at a whole step
+        return float(self.factor ** math.floor(intervals))
 
 
 class Accumulation(Strict):
@@ -358,10 +364,10 @@ class Stage(Strict):
 
     @model_validator(mode="before")
     @classmethod
-    def _scale_in_place_of_a_rate(cls, given: Any) -> Any:
-        """A scale leaves no place for the default of `dropout`."""
-        scaled = isinstance(given, dict) and given.get("dropout_scale") is not None
-        return {"dropout": None, **given} if scaled else given
+    def _scale_in_place_of_a_rate(cls, settings: Any) -> Any:
+        """With `dropout_scale`, the default of `dropout` is None."""
+        scaled = isinstance(settings, dict) and settings.get("dropout_scale") is not None
+        return {"dropout": None, **settings} if scaled else settings
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -389,16 +395,17 @@ class Stage(Strict):
         return min(self.steps_per_epoch(images, captions) * self.batch_size, count)
 
     def times(self, budget: int) -> Stage:
-        """The stage with `budget` times the epochs; what is counted in validations, as patience, stays."""
-        rate, ramp = self.learning_rate.times(budget), self.scheduled_sampling
-        if ramp is not None:
-            ramp = ramp.model_copy(update={"start": ramp.start * budget, "every": ramp.every * budget})
-        longer = {"epochs": self.epochs * budget, "learning_rate": rate, "scheduled_sampling": ramp}
-        return self.model_copy(update=longer)
+        """The stage with `budget` times the epochs; counts of validations, such as patience, stay."""
+        rate = self.learning_rate.times(budget)
+        sampling = self.scheduled_sampling
+        if sampling is not None:
+            sampling = sampling.model_copy(update={"start": sampling.start * budget, "every": sampling.every * budget})
+        changes = {"epochs": self.epochs * budget, "learning_rate": rate, "scheduled_sampling": sampling}
+        return self.model_copy(update=changes)
 
     @property
     def gives_ciders(self) -> bool:
-        """Whether validations give CIDEr-D; those of an objective that captions no images give a score of its own."""
+        """Whether validations give CIDEr-D; an objective that captions no images is validated by its own score."""
         return self.objective != "sentence_graph"
 
     def reward_signature(self) -> str | None:
@@ -409,7 +416,7 @@ class Stage(Strict):
 
 
 class Schedule(Strict):
-    """Stages in order, each from the best checkpoint of the one before, and `budget` times as long as in the preset."""
+    """Stages in order, each from the best checkpoint of the one before; `budget` multiplies the preset's epochs."""
 
     omit_if_default: ClassVar[frozenset[str]] = frozenset({"budget"})
     name: str
@@ -432,20 +439,28 @@ class Schedule(Strict):
         return self.model_copy(update={"budget": budget, "stages": stages})
 
     def idle_stages(self, images: int, captions: int) -> Iterator[str]:
-        """A warning of each stage over so many images and captions whose rate is near zero for more than its end.
+        """A warning for each stage whose learning rate is near zero for many of its steps, given the data's size.
 
-        BenchError for a stage without a batch.
+        BenchError for a stage whose data do not fill a batch.
         """
-        for number, stage in enumerate(self.stages):
-            rate, steps = stage.learning_rate, stage.steps_per_epoch(images, captions)
+        for index, stage in enumerate(self.stages):
+            rate = stage.learning_rate
+            steps = stage.steps_per_epoch(images, captions)
             if not steps:
-                said = f"stage {stage.name}: {images} training images do not fill a batch of {stage.batch_size}"
-                raise BenchError(said, f"choose a smaller one: --set schedule.stages.{number}.batch_size=...")
-            if (share := rate.idle_share(steps, stage.epochs * steps)) > IDLE_SHARE:
-                every = "every_epochs" if rate.every_share is None else "every_share"
-                setting = every if rate.annealing == "step" else "minimum"
+                raise BenchError(
+                    f"stage {stage.name}: {images} training images do not fill a batch of {stage.batch_size}",
+                    f"choose a smaller one: --set schedule.stages.{index}.batch_size=...",
+                )
+            share = rate.idle_share(steps, stage.epochs * steps)
+            if share > IDLE_SHARE:
+                if rate.annealing != "step":
+                    setting = "minimum"
+                elif rate.every_share is None:
+                    setting = "every_epochs"
+                else:
+                    setting = "every_share"
                 yield (
                     f"stage {stage.name}: the learning rate is below a thousandth of its peak for the last "
                     f"{100 * share:.0f} % of the steps, in which next to nothing is learnt, and its rows get no rank; "
-                    f"let it fall later, by a larger --set schedule.stages.{number}.learning_rate.{setting}=..."
+                    f"let it fall later, by a larger --set schedule.stages.{index}.learning_rate.{setting}=..."
                 )

@@ -68,15 +68,17 @@ class TunedValues(Strict):
 
     @classmethod
     def of_params(cls, params: Mapping[str, Any]) -> TunedValues:
-        """Of a trial's parameters, to four digits, which is what is shown, stored and trained with."""
+        """The values of a trial's parameters, rounded to the four digits that are shown, stored and trained with."""
         return cls(**{name: float(f"{value:.4g}") for name, value in params.items()})
 
     def describe(self) -> str:
         """For people, as `learning_rate x2.1, dropout_scale x0.4`."""
         factors = {"learning_rate", "dropout_scale", "width"}
-        chosen = self.model_dump(exclude_none=True)
-        said = [f"{name} {'x' if name in factors else ''}{value:g}" for name, value in chosen.items()]
-        return ", ".join(said) or "as in the preset"
+        parts = []
+        for name, value in self.model_dump(exclude_none=True).items():
+            sign = "x" if name in factors else ""
+            parts.append(f"{name} {sign}{value:g}")
+        return ", ".join(parts) or "as in the preset"
 
 
 EndedAs = Literal["finished", "pruned", "failed"]
@@ -85,7 +87,7 @@ EndedAs = Literal["finished", "pruned", "failed"]
 class TunedTrial(TunedValues):
     """A trial: its values, training seed and end.
 
-    `score` is its best validation CIDEr-D as a fraction, the last one where it was pruned, None where it failed.
+    `score` is its best validation CIDEr-D as a fraction, the last one where it was pruned, None if it failed.
     """
 
     state: EndedAs
@@ -94,7 +96,7 @@ class TunedTrial(TunedValues):
 
     @property
     def values(self) -> TunedValues:
-        """What it trained with."""
+        """The values that the trial trained with."""
         return TunedValues(**self.model_dump(exclude={"state", "score", "seed"}))
 
 
@@ -121,12 +123,12 @@ class Tuned:
     stages: int | str | None = None
 
     def of(self, model: str) -> AppliedTuning | None:
-        """Those of a model, if it has any."""
+        """The tuned values of a model, if it has any."""
         values = self.values.get(model)
         return None if values is None else AppliedTuning(label=self.label, values=values, stages=self.stages)
 
     def record(self, model: str, preset: Preset) -> dict[str, Any]:
-        """What reports say of the trials, if they are known: score and learning rate, by the untuned preset's."""
+        """Learning rate, state and score of a model's trials for a run's record; empty if the trials are not known."""
         stages = preset.schedule.stages
         peak = next((stage for stage in stages if stage.name == self.stages), stages[0]).learning_rate.peak
         trials = [
@@ -137,32 +139,41 @@ class Tuned:
 
 
 def default_params(preset: Preset, space: SearchSpace, updates: Sequence[int]) -> dict[str, float]:
-    """The point of the space that is nearest to the untuned preset, by which a sampler knows it."""
-    place = -1 if space.stage else 0
-    stage, steps = preset.schedule.stages[place], updates[place]
+    """The point of the search space that is nearest to the untuned preset, in the sampler's parameters."""
+    index = -1 if space.stage else 0
+    stage, steps = preset.schedule.stages[index], updates[index]
     dropout_scale = stage.dropout_scale
     if dropout_scale is None:  # a rate above 0 is a scale of its own for each model, and is taken for 1
         dropout_scale = 0.0 if stage.dropout == 0.0 else 1.0
-    found = {
+    params = {
         "learning_rate": 1.0,
         "dropout_scale": _within(dropout_scale, space.dropout_scale),
         "warmup": _within(stage.learning_rate.warmup_of(steps) / steps, space.warmup),
         "clip_norm": min(space.clip_norm, key=lambda limit: abs(limit - (stage.clip_norm or 0.0))),
     }
-    return found | ({"width": 1.0} if space.width else {})
+    if space.width:
+        params["width"] = 1.0
+    return params
 
 
 def tuned_preset(preset: Preset, values: TunedValues, stages: int | str | None = None) -> Preset:
     """The preset with these values in all stages, so many first ones, or the one named; BenchError as `scaled`."""
     size = preset.size if values.width is None else scaled(preset, values.width)
     tuned = list(preset.schedule.stages)
-    for place, stage in enumerate(tuned):
-        if stage.name == stages if isinstance(stages, str) else stages is None or place < stages:
-            tuned[place] = _tuned_stage(stage, values, preset.schedule.budget)
+    for index, stage in enumerate(tuned):
+        if _is_tuned(stage, index, stages):
+            tuned[index] = _tuned_stage(stage, values, preset.schedule.budget)
     preset = with_stages(preset.model_copy(update={"size": size}), tuned)
-    for name, others in values.then:
-        preset = tuned_preset(preset, others, name)
+    for name, later_values in values.then:
+        preset = tuned_preset(preset, later_values, name)
     return preset
+
+
+def _is_tuned(stage: Stage, index: int, stages: int | str | None) -> bool:
+    """Whether tuned values for `stages`, see `tuned_preset`, are for this one."""
+    if isinstance(stages, str):
+        return stage.name == stages
+    return stages is None or index < stages
 
 
 def with_stages(preset: Preset, stages: Sequence[Stage]) -> Preset:
@@ -171,7 +182,7 @@ def with_stages(preset: Preset, stages: Sequence[Stage]) -> Preset:
 
 
 def scaled(preset: Preset, factor: float) -> dict[str, int | float]:
-    """The sizes with d_model, a multiple of the heads, and d_ff times `factor`; BenchError where there are none."""
+    """The sizes with d_model (a multiple of the heads) and d_ff times `factor`; BenchError if the preset lacks one."""
     size = preset.size
     if missing := {"d_model", "d_ff", "n_heads"} - size.keys():
         raise BenchError(
@@ -184,17 +195,19 @@ def scaled(preset: Preset, factor: float) -> dict[str, int | float]:
 
 
 def _tuned_stage(stage: Stage, values: TunedValues, budget: int) -> Stage:
-    """The stage with these values, of which the warm-up was found at a `budget` of 1 and takes as many steps."""
-    rate, changes, annealed = stage.learning_rate, dict[str, Any](), dict[str, Any]()
+    """The stage with these values; the warm-up, tuned at a `budget` of 1, keeps its number of steps."""
+    rate = stage.learning_rate
+    rate_changes: dict[str, Any] = {}
     if values.learning_rate is not None:
-        annealed["peak"] = rate.peak * values.learning_rate
+        rate_changes["peak"] = rate.peak * values.learning_rate
     if values.warmup is not None:
-        annealed |= {"warmup_steps": 0, "warmup_share": values.warmup / budget}
+        rate_changes |= {"warmup_steps": 0, "warmup_share": values.warmup / budget}
+    changes: dict[str, Any] = {"learning_rate": rate.model_copy(update=rate_changes)}
     if values.clip_norm is not None:
         changes["clip_norm"] = values.clip_norm or None
     if values.dropout_scale is not None:
         changes |= {"dropout": None, "dropout_scale": values.dropout_scale}  # one excludes the other
-    return stage.model_copy(update={**changes, "learning_rate": rate.model_copy(update=annealed)})
+    return stage.model_copy(update=changes)
 
 
 def _within(value: float, bounds: tuple[float, float]) -> float:

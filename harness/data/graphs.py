@@ -67,7 +67,7 @@ class BadGraph(Exception):  # noqa: N818 - it tells of the image, not of the fai
 
 
 def check_places(graph: SceneGraph) -> SceneGraph:
-    """Return the graph; BadGraph where a relation or an attribute refers to an object that does not exist."""
+    """Return the graph; BadGraph if a relation or an attribute refers to an object that does not exist."""
     count = len(graph.objects)
     for subject, obj, word in graph.relations:
         if not (0 <= subject < count and 0 <= obj < count):
@@ -79,7 +79,7 @@ def check_places(graph: SceneGraph) -> SceneGraph:
 
 
 def read_graphs(path: Path) -> GraphSource:
-    """The graphs of a file, including inconsistent ones as bad; BenchError where it is not a file of graphs."""
+    """The graphs of a file, including inconsistent ones as bad; BenchError if it is not a file of graphs."""
     check_file(path)
     raw = read_file(path)
     entries, read = _entries(path, parse_json(raw, path))
@@ -95,7 +95,7 @@ def read_graphs(path: Path) -> GraphSource:
 
 
 def check_file(path: Path) -> None:
-    """BenchError where the file does not exist, or may be a pickle; its content is not read."""
+    """BenchError if the file does not exist, or may be a pickle; its content is not read."""
     if path.suffix in _PICKLES:
         raise BenchError(
             f"--graphs {path}: {path.suffix} files of graphs are pickles, which can run code and are never loaded",
@@ -149,7 +149,7 @@ def _visual_genome(entry: Mapping[str, Any]) -> SceneGraph:
 
 
 def listed(entry: Mapping[str, Any], name: str, *, required: bool = False) -> list[Any]:
-    """The list with this key, empty if it is absent and not required; BadGraph where it is not a list."""
+    """The list with this key, empty if it is absent and not required; BadGraph if it is not a list."""
     entries = entry.get(name, None if required else [])
     if not isinstance(entries, list) or len(entries) > _MOST:
         raise BadGraph(f'has no list of at most {_MOST} as "{name}"')
@@ -181,8 +181,10 @@ PREDICATES: Final = ("left of", "right of", "above", "below", "inside", "on")
 _OF_PAIR: Final = {"left": "left of", "right": "right of"}
 _OF_LINE: Final = {"row": "left of", "column": "above"}
 _RULES = 1  # raise it with any change to the graphs of a scene: their fingerprint changes with it
-_OPENINGS: Final = [each.split() for each in ("a picture of", "the image shows", "we can see", "there is", "there are")]
-_PLAIN: Final = re.compile("[a-z ]*")  # a caption that a model generated: it is cut at its spaces alone
+_OPENINGS: Final = [
+    phrase.split() for phrase in ("a picture of", "the image shows", "we can see", "there is", "there are")
+]
+_PLAIN: Final = re.compile("[a-z ]*")  # a caption that a model generated, which is split at spaces
 NUMBERS: Final = {"two": 2, "three": 3, "four": 4, "five": 5}
 _DETERMINERS: Final = frozenset({"a", "an", "the", *NUMBERS})
 BACKGROUND: Final = "background"
@@ -200,7 +202,7 @@ _RELATIONS: Final = {
     "on": "on",
     "against": "against",
 }
-_BEGINS_THING: Final = _DETERMINERS | _ADJECTIVES | SHAPE_OF.keys() | {BACKGROUND}
+_BEGINS_OBJECT: Final = _DETERMINERS | _ADJECTIVES | SHAPE_OF.keys() | {BACKGROUND}
 _PLACES: Final = {
     **{f"on the {side}": side for side in ("left", "right")},
     **{f"on the {side} side": side for side in ("left", "right")},
@@ -221,7 +223,7 @@ _BESIDE_HEAD: Final = {
     "over them": "over",
 }
 """Phrases after an object that state its position relative to an object mentioned before."""
-_WITH: Final = {"left": "left of", "right": "right of"}  # places that tell the same, of a thing behind `with`
+_WITH: Final = {"left": "left of", "right": "right of"}  # positions of an object after `with`, as relations
 _PHRASES: Final = sorted(
     (tuple(phrase.split()) for phrase in {*_RELATIONS, *_PLACES, *_BESIDE_HEAD}), key=len, reverse=True
 )
@@ -230,8 +232,8 @@ _PHRASES: Final = sorted(
 def scene_graph(scene: Scene) -> SceneGraph:
     """The exact graph: each object's shape, colour and size, and the relations between objects.
 
-    A pair has its relation; the third object of a trio has its position to both others; neighbours in a line have
-    theirs. Backgrounds are no objects and have no boxes: they are in no graph, and neither is a single object's place.
+    Relations are those of a pair, of the third object of a trio to both others, and of neighbours in a line.
+    Backgrounds have no boxes and are not in the graph, and neither is the position of a single object.
     """
     attributes: list[tuple[int, str]] = []
     for index, item in enumerate(scene.items):
@@ -251,9 +253,9 @@ def scene_graph(scene: Scene) -> SceneGraph:
 def noisy(graph: SceneGraph, rate: float, chance: Chance) -> SceneGraph:
     """The graph with faults, each with probability `rate`.
 
-    Every word, of an object, an attribute or a relation, becomes another of its kind; every relation is lost; and for
-    every relation of the exact graph one is added, of two objects and a predicate by chance. The draws do not depend
-    on the rate: the faults at a lower rate are among those at a higher one.
+    Each word of an object, attribute or relation becomes another word of its kind, each relation is removed, and for
+    each relation of the exact graph, one between random objects with a random predicate is added. The draws do not
+    depend on the rate, so that the faults at a lower rate are among those at a higher rate.
     """
     objects = tuple(_changed(chance, rate, word, tuple(SHAPES)) for word in graph.objects)
     attributes = tuple(
@@ -263,13 +265,16 @@ def noisy(graph: SceneGraph, rate: float, chance: Chance) -> SceneGraph:
     remaining: list[tuple[int, int, str]] = []
     added: list[tuple[int, int, str]] = []
     for subject, obj, word in graph.relations:
-        lost, predicate_word = chance.happens(rate), _changed(chance, rate, word, PREDICATES)
-        remaining += [] if lost else [(subject, obj, predicate_word)]
-        invented = chance.happens(rate)
+        is_removed = chance.happens(rate)
+        predicate_word = _changed(chance, rate, word, PREDICATES)
+        if not is_removed:
+            remaining.append((subject, obj, predicate_word))
+        is_added = chance.happens(rate)
         first = chance.between(0, len(objects) - 1)
         second = (first + chance.between(1, len(objects) - 1)) % len(objects)
         predicate = chance.pick(PREDICATES)
-        added += [(first, second, predicate)] if invented else []
+        if is_added:
+            added.append((first, second, predicate))
     return SceneGraph(objects, attributes, (*remaining, *added))
 
 
@@ -297,8 +302,9 @@ def scenes_graphs(dataset: Dataset, noise: float = 0.0, seed: int = 0) -> GraphS
 
 def _changed(chance: Chance, rate: float, word: str, words: Sequence[str]) -> str:
     """The word, or with probability `rate` another one of the same kind."""
-    wrong, replacement = chance.happens(rate), chance.pick([candidate for candidate in words if candidate != word])
-    return replacement if wrong else word
+    is_changed = chance.happens(rate)
+    replacement = chance.pick([candidate for candidate in words if candidate != word])
+    return replacement if is_changed else word
 
 
 def parse_scene_caption(caption: str) -> SceneGraph:
@@ -315,8 +321,12 @@ def parse_scene_caption(caption: str) -> SceneGraph:
 def read_scene_caption(caption: str) -> tuple[SceneGraph, list[str]]:
     """The graph of the parts of any caption that the rules know, and the words that no rule knows."""
     words = caption.split() if _PLAIN.fullmatch(caption) else tokenize(caption)
-    words = words[next((len(opening) for opening in _OPENINGS if words[: len(opening)] == opening), 0) :]
-    reading, unknown = _Reading(words), []
+    for opening in _OPENINGS:
+        if words[: len(opening)] == opening:
+            words = words[len(opening) :]
+            break
+    reading = _Reading(words)
+    unknown: list[str] = []
     while remaining := reading.words:
         try:
             reading.take()
@@ -334,26 +344,31 @@ class _Reading:
         self.objects: list[str] = []
         self.attributes: list[tuple[int, str]] = []
         self.relations: list[tuple[int, int, str]] = []
-        self._heads: list[int] = []  # things that others may be placed by: all but those behind `with`
-        self._joint = ""
+        self._heads: list[int] = []  # objects that others' positions refer to: all except those after `with`
+        self._conjunction = ""
 
     def take(self) -> None:
-        """Read a thing, what joins it to the next one, or the place of the last one; ValueError for anything else.
+        """Read an object, with a conjunction before it, or the position of the last object.
 
-        Where that cannot be read whole, nothing of it is kept but that `words` may be fewer.
+        ValueError, LookupError or StopIteration if that fails; then only `words` may have changed.
         """
         if self.words[0] in ("and", "with"):
-            self._joint, self.words = self.words[0], self.words[1:]
-            self._thing()
-        elif self.words[0] in _BEGINS_THING:
-            self._thing()
+            self._conjunction = self.words[0]
+            self.words = self.words[1:]
+            self._read_object()
+        elif self.words[0] in _BEGINS_OBJECT:
+            self._read_object()
         else:
-            self._phrase()
+            self._read_position()
 
-    def _thing(self) -> None:
-        thing, words, modifiers = len(self.objects), self.words, []
+    def _read_object(self) -> None:
+        index = len(self.objects)
+        words = self.words
+        modifiers: list[str] = []
         if words[0] in _DETERMINERS:
-            modifiers, words = [word for word in words[:1] if word in NUMBERS], words[1:]
+            if words[0] in NUMBERS:
+                modifiers.append(words[0])
+            words = words[1:]
         while words[0] in _ADJECTIVES:
             modifiers.append(words[0])
             words = words[1:]
@@ -361,26 +376,31 @@ class _Reading:
             raise ValueError(words[0])
         self.objects.append(words[0])
         self.words = words[1:]
-        self.attributes += [(thing, word) for word in modifiers]
-        if self._joint != "with":
-            self._heads.append(thing)
+        self.attributes += [(index, word) for word in modifiers]
+        if self._conjunction != "with":
+            self._heads.append(index)
 
-    def _phrase(self) -> None:
+    def _read_position(self) -> None:
         last = len(self.objects) - 1
         parts = next((phrase for phrase in _PHRASES if tuple(self.words[: len(phrase)]) == phrase), None)
         if parts is None or last < 0:
             raise ValueError(self.words[0])
-        phrase, self.words = " ".join(parts), self.words[len(parts) :]
-        joint, self._joint = self._joint, ""
-        if phrase in _RELATIONS and self.words and self.words[0] in _BEGINS_THING:
-            self._thing()
+        phrase = " ".join(parts)
+        self.words = self.words[len(parts) :]
+        conjunction = self._conjunction
+        self._conjunction = ""
+        if phrase in _RELATIONS and self.words and self.words[0] in _BEGINS_OBJECT:
+            self._read_object()
             self.relations.append((last, last + 1, _RELATIONS[phrase]))
             return
-        relation = _BESIDE_HEAD.get(phrase) or (_WITH.get(_PLACES[phrase]) if joint == "with" else None)
-        if relation is None:
+        relation = _BESIDE_HEAD.get(phrase)
+        if not relation and conjunction == "with":
+            relation = _WITH.get(_PLACES[phrase])
+        if not relation:
             self.attributes.append((last, _PLACES[phrase]))
             return
-        self.relations.append((last, next(thing for thing in reversed(self._heads) if thing != last), relation))
+        head = next(index for index in reversed(self._heads) if index != last)
+        self.relations.append((last, head, relation))
 
 
 SENTENCES_FORMAT = "captionbench sentence graphs 1"
@@ -397,8 +417,9 @@ class SentenceGraphs:
     described: str
 
     def of(self, sample: Sample) -> tuple[SceneGraph, ...]:
-        """One graph for each caption of an image; BenchError where graphs are missing."""
-        graphs, count = self.by_image.get(sample.image_id), len(sample.captions)
+        """One graph for each caption of an image; BenchError if graphs are missing."""
+        graphs = self.by_image.get(sample.image_id)
+        count = len(sample.captions)
         if graphs is None:
             raise BenchError(
                 f"{OPTION} has no graph for image {sample.image_id}",
@@ -475,25 +496,23 @@ class NumberedGraph:
 def number_graph(graph: SceneGraph, vocabulary: Vocabulary) -> NumberedGraph:
     """A graph in numbers, without objects, attributes and relations whose words are not in the vocabulary.
 
-    Of several words that are no entry of their own ("left of"), the first known one is taken.
+    A phrase that is no entry itself ("left of") is replaced by the first of its words that is one.
     """
     names = [_number(name, vocabulary) for name in graph.objects]
     kept_indices = [index for index, number in enumerate(names) if number is not None]
-    moved = {index: new for new, index in enumerate(kept_indices)}
+    new_indices = {index: new_index for new_index, index in enumerate(kept_indices)}
     attributes: list[list[int]] = [[] for _ in kept_indices]
     for index, word in graph.attributes:
         number = _number(word, vocabulary)
-        if index in moved and number is not None:
-            attributes[moved[index]].append(number)
-    related = ((subject, target, _number(word, vocabulary)) for subject, target, word in graph.relations)
+        if index in new_indices and number is not None:
+            attributes[new_indices[index]].append(number)
+    relations: list[tuple[int, int, int]] = []
+    for subject, target, word in graph.relations:
+        number = _number(word, vocabulary)
+        if number is not None and subject in new_indices and target in new_indices:
+            relations.append((new_indices[subject], new_indices[target], number))
     return NumberedGraph(
-        tuple(number for number in names if number is not None),
-        tuple(map(tuple, attributes)),
-        tuple(
-            (moved[subject], moved[target], number)
-            for subject, target, number in related
-            if number is not None and subject in moved and target in moved
-        ),
+        tuple(number for number in names if number is not None), tuple(map(tuple, attributes)), tuple(relations)
     )
 
 

@@ -11,7 +11,7 @@ from harness.data.backbones.backbone import BUILT_IN, Backbone
 from harness.data.dataset import Dataset
 from harness.data.feature_cache import Spread, extract_features, features_folder
 from harness.data.features import META, Features
-from harness.data.regions.cache import grid_place, prepare_file_grid, prepare_regions, regions_place
+from harness.data.regions.cache import locate_grid, locate_regions, prepare_file_grid, prepare_regions
 from harness.data.regions.features import RegionFeatures, VisualFeatures
 from harness.data.regions.opening import needs_backbone
 from harness.data.verify import find_bad_images, known_bad_images
@@ -148,7 +148,7 @@ def missing_features(
             missing.append(f"features of {images} ({backbone.name})")
         return missing
     uses_maps = needs_backbone(regions.source)
-    folder = regions_place(dataset, regions, backbone, cache_dir, skip)[2]
+    folder = locate_regions(dataset, regions, backbone, cache_dir, skip)[2]
     if is_missing(folder):
         if uses_maps and is_missing(cells):
             missing.append(f"features of {images} ({backbone.name})")
@@ -157,8 +157,8 @@ def missing_features(
     if "regions+grid" in sees:
         grids: Path | None = cells
         if not uses_maps:
-            place = grid_place(dataset, regions, cache_dir, skip | RegionFeatures(folder).bad)
-            grids = None if place is None else place[1]
+            located = locate_grid(dataset, regions, cache_dir, skip | RegionFeatures(folder).bad)
+            grids = None if located is None else located[1]
         if is_missing(grids):
             missing.append(f"grids of {images}")
     return missing

@@ -1,6 +1,6 @@
-"""Checkpoints that are whole or absent: a folder is written beside and renamed. The last two are kept.
+"""Checkpoints, written atomically: a temporary folder is renamed when it is complete. The last two are kept.
 
-Those of a GPU are copied to the processor, and written while training goes on.
+A training on a GPU copies them to the CPU and continues while they are written.
 
 Weights are safetensors; optimiser, random generators and state are tensors and plain values that are read with
 `weights_only=True`, so that no checkpoint can run code.
@@ -35,7 +35,7 @@ MIN_FREE_BYTES = 2**20  # bytes; a disk with less is full, whatever a library's 
 
 
 def save_weights(model: nn.Module, path: Path) -> None:
-    """Write the model's weights to one safetensors file, atomically; BenchError where the disk does not take them."""
+    """Write the model's weights to one safetensors file, atomically; BenchError if that fails."""
     _save_tensors(model.state_dict(), path)
 
 
@@ -67,7 +67,7 @@ def load_weights(model: nn.Module, path: Path) -> None:
 
 
 def is_whole(weights: Path) -> bool:
-    """Whether there are weights that can be read, by the sizes that their head tells."""
+    """Whether a file of weights exists and is complete, by the sizes in its header."""
     try:
         check_regular(weights)
         with safe_open(weights, "pt"):
@@ -80,19 +80,19 @@ def save_checkpoint(folder: Path, number: int, weights: Mapping[str, Tensor], st
     """Write checkpoint `number` under `folder`, then remove all but it and the one before.
 
     Raises:
-        BenchError: it cannot be written; earlier checkpoints stay as they were.
+        BenchError: it cannot be written; earlier checkpoints are kept.
     """
-    with _writing(folder, number) as unfinished:
+    with _new_checkpoint(folder, number) as unfinished:
         _save_tensors(weights, unfinished / MODEL)
         _save_state(unfinished, state)
 
 
 class CheckpointWriter:
-    """Writes the checkpoints of a training under a folder; within its block, at whose end all are written.
+    """Writes the checkpoints of a training under a folder; a context manager that ends when all are written.
 
     Args:
-        device: that the training runs on. What lies on a GPU is copied, and written by a thread; a processor's is
-            written at once, since a copy would take as much memory again.
+        device: that the training runs on. From a GPU, tensors are copied and a thread writes them; on a CPU they are
+            written at once, because a copy would double the memory.
     """
 
     def __init__(self, folder: Path, device: torch.device) -> None:
@@ -124,24 +124,25 @@ class CheckpointWriter:
             self._written = self._thread.submit(save_checkpoint, self._folder, number, *copied)
 
     def wait(self) -> None:
-        """Until what was saved last is whole on the disk; BenchError where that failed."""
-        written, self._written = self._written, None
+        """Wait until the last checkpoint is written; BenchError if that failed."""
+        written = self._written
+        self._written = None
         if written is not None:
             written.result()
 
 
 def save_first_checkpoint(folder: Path, weights: Path, state: dict[str, Any]) -> None:
-    """Begin the checkpoints of a training with the weights of another one; BenchError as `save_checkpoint`."""
-    with _writing(folder, 1) as unfinished:
+    """Write the first checkpoint of a training, with the weights of another one; BenchError as `save_checkpoint`."""
+    with _new_checkpoint(folder, 1) as unfinished:
         shutil.copyfile(weights, unfinished / MODEL)
         _save_state(unfinished, state)
 
 
 def read_position(checkpoint: Path) -> dict[str, Any] | None:
-    """Where training stood at a checkpoint; None where it is damaged."""
+    """The state of training at a checkpoint; None if the checkpoint is damaged."""
     try:
         position: dict[str, Any] = torch.load(checkpoint / STATE, map_location="cpu", weights_only=True)["position"]
-    except Exception:  # torch raises whatever the damaged bytes lead it to
+    except Exception:  # damaged bytes make torch raise any type of error
         return None
     return position if is_whole(checkpoint / MODEL) else None
 
@@ -152,8 +153,8 @@ def _save_state(folder: Path, state: dict[str, Any]) -> None:
 
 
 @contextmanager
-def _writing(folder: Path, number: int) -> Iterator[Path]:
-    """A folder to write into, which becomes a checkpoint at the end of the block; older ones go then."""
+def _new_checkpoint(folder: Path, number: int) -> Iterator[Path]:
+    """A temporary folder, which becomes a checkpoint at the end of the block; older checkpoints are then removed."""
     unfinished = folder / f".{PREFIX}{number:09d}"
     with _write_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -168,19 +169,19 @@ def _writing(folder: Path, number: int) -> Iterator[Path]:
             shutil.rmtree(unfinished, ignore_errors=True)
             raise
         _sync_folder(folder)
-    kept = sorted(folder.glob(f"{PREFIX}*"))[-KEPT:]
+    newest = sorted(folder.glob(f"{PREFIX}*"))[-KEPT:]
     for path in folder.glob(f"*{PREFIX}*"):  # another program may have left files of its own here
-        if path not in kept:
+        if path not in newest:
             shutil.rmtree(path, ignore_errors=True)
 
 
 def last_checkpoint(folder: Path) -> Path | None:
-    """The newest whole checkpoint; None where there is none yet."""
+    """The newest complete checkpoint; None if there is none."""
     return max(folder.glob(f"{PREFIX}*"), default=None)
 
 
 def load_checkpoint(folder: Path, model: nn.Module) -> dict[str, Any] | None:
-    """Read the newest whole checkpoint into `model` and return its state; None where there is none yet.
+    """Read the newest complete checkpoint into `model` and return its state; None if there is none.
 
     Raises:
         BenchError: it is damaged; the hint names the one before.
@@ -189,27 +190,27 @@ def load_checkpoint(folder: Path, model: nn.Module) -> dict[str, Any] | None:
     if newest is None:
         return None
     earlier = max((path for path in folder.glob(f"{PREFIX}*") if path != newest), default=None)
-    then = f"training goes on from {earlier.name}" if earlier else "this model is then trained anew"
-    hint = f"delete {newest} and run the same command again: {then}"
+    next_step = f"training goes on from {earlier.name}" if earlier else "this model is then trained anew"
+    hint = f"delete {newest} and run the same command again: {next_step}"
     try:
         load_weights(model, newest / MODEL)
         state: dict[str, Any] = torch.load(newest / STATE, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch raises whatever the damaged bytes lead it to
+    except Exception as error:  # damaged bytes make torch raise any type of error
         raise BenchError(f"the checkpoint {newest} is damaged: {first_sentence(error)}", hint) from error
     return state
 
 
 def generator_states(device: torch.device) -> dict[str, Any]:
-    """The states of the random generators that training on a device draws from; of GPUs of that one alone.
+    """The states of the random generators that training on a device uses: the CPU's, and that of its GPU.
 
-    Where training goes on, there may be fewer GPUs, or it may have come to another of them.
+    Other GPUs are left out, because training may be resumed on another GPU or with fewer.
     """
     on_gpu = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
     return {"cpu": torch.get_rng_state(), "cuda": on_gpu}
 
 
 def restore_generators(states: dict[str, Any], device: torch.device) -> None:
-    """Let training on a device go on with the random numbers of `generator_states`."""
+    """Set the random generators of a device to `generator_states`."""
     torch.set_rng_state(states["cpu"])
     if device.type == "cuda" and states["cuda"]:
         torch.cuda.set_rng_state(states["cuda"][0], device)
@@ -217,9 +218,9 @@ def restore_generators(states: dict[str, Any], device: torch.device) -> None:
 
 @contextmanager
 def _write_errors(path: Path) -> Iterator[None]:
-    """Raise a BenchError that says why `path` could not be written; each writer has its own error for a full disk.
+    """Raise write errors as a BenchError with the reason; each library has its own error for a full disk.
 
-    Use it inside of a block that removes unfinished files: afterwards the disk is no longer full.
+    Use it inside of a block that removes unfinished files, because afterwards the disk is no longer full.
     """
     try:
         yield

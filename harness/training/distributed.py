@@ -1,18 +1,18 @@
 """The processes that train one model together, through torch.distributed.
 
-All join one group by the environment (`env://`: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT), which carries control
-messages; no address is fixed, so that torchrun, srun and Ray start the same on one host or on several. Rank 0 is the
-benchmark: it plans, stores, captions, scores and reports. The others wait for its trainings, do their share of each,
-and wait again. Each training has groups of its own, and at its end each rank says how it went, so that a failure on any
-of them is the failure of that one model, and the next one begins with new groups.
+All processes join one group for control messages by the environment (`env://`: RANK, WORLD_SIZE, MASTER_ADDR,
+MASTER_PORT), so that torchrun, srun and Ray can start them on one host or on several. Rank 0 runs the benchmark: it
+plans, stores, captions, scores and reports. The other ranks only take part in its trainings. Each training has its own
+groups, and at its end each rank reports its failure, if any. A failure on any rank therefore fails only this model, and
+the next training begins with new groups.
 
 `DistributedDataParallel` is not used. It averages the processes' gradients, but a batch's loss is a mean over words, of
-which the shares of a batch hold unequal numbers, and it hooks onto `forward` alone, where objectives also encode and
-step. Gradients, weighed by words, are summed after the backward pass instead, so that N devices make the step that one
-would.
+which ranks have unequal numbers, and it hooks only into `forward`, where objectives also call `encode` and `step`.
+Gradients, weighted by words, are summed after the backward pass instead, so that N devices make the step that one
+device would make.
 
-Only weights and gradients go from GPU to GPU (NCCL). Everything else goes through Gloo on the CPUs, where no GPU is
-waited for, the end of a process is noticed at once, and a long validation on rank 0 runs into no timeout.
+Only weights and gradients go from GPU to GPU (NCCL). Everything else goes through Gloo on the CPUs: it waits for no
+GPU, notices the end of a process at once, and a long validation on rank 0 does not time out.
 """
 
 import gc
@@ -39,7 +39,7 @@ from zoo.errors import first_line
 
 T = TypeVar("T")
 CONTROL_TIMEOUT = timedelta(days=7)
-"""How long rank 0 may validate, extract features or score, while the others wait for it."""
+"""How long rank 0 may validate, extract features or score while the other ranks wait."""
 GRADIENT_TIMEOUT = timedelta(minutes=30)
 JOIN_TIMEOUT = timedelta(minutes=10)  # how long the processes of a launch wait for each other when they start
 BUCKET_BYTES = 32 * 2**20
@@ -48,7 +48,7 @@ Work = Callable[["Distributed"], object]
 
 
 class Collective:
-    """What the training loop asks of the others, where there are none; every rank calls the same methods in order."""
+    """Communication between the ranks of a training, here of a single one; all ranks call the same methods in order."""
 
     rank: int = 0
     world_size: int = 1
@@ -58,7 +58,7 @@ class Collective:
         return list(values)
 
     def all_reduce_gradients(self, parameters: Iterable[Parameter]) -> None:
-        """Replace each gradient by the sum of all ranks' gradients, where any rank has one."""
+        """Replace each gradient that any rank has by the sum over all ranks."""
 
     def broadcast(self, value: T) -> T:
         """Rank 0's value, plain data."""
@@ -69,7 +69,7 @@ class Collective:
         return [value]
 
     def broadcast_weights(self, model: nn.Module) -> None:
-        """Give every rank the weights of rank 0."""
+        """Copy the weights of rank 0 to every rank."""
 
 
 class PeerFailedError(Exception):
@@ -77,10 +77,10 @@ class PeerFailedError(Exception):
 
 
 class Distributed(Collective):
-    """One rank of a training of several processes. Made on every rank at the same time.
+    """One rank of a training of several processes; to be constructed on every rank at the same time.
 
     Raises:
-        PeerFailedError: from any method, where another rank left the training.
+        PeerFailedError: from any method, if another rank left the training.
     """
 
     def __init__(self, device_type: str) -> None:
@@ -88,7 +88,7 @@ class Distributed(Collective):
         self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
         self._control = new_group("gloo", CONTROL_TIMEOUT)
         self._tensors = new_group("nccl", GRADIENT_TIMEOUT) if device_type == "cuda" else self._control
-        dist.barrier(self._control)  # a rank that failed at once would else cut off those that are still connecting
+        dist.barrier(self._control)  # otherwise a rank that fails at once disconnects those that are still connecting
 
     def all_reduce_sum(self, values: Sequence[float]) -> list[float]:
         """See `Collective.all_reduce_sum`; in double precision."""
@@ -98,10 +98,10 @@ class Distributed(Collective):
         return summed.tolist()
 
     def all_reduce_gradients(self, parameters: Iterable[Parameter]) -> None:
-        """See `Collective.all_reduce_gradients`; many gradients go in one all-reduce, and all of these at once.
+        """See `Collective.all_reduce_gradients`; gradients are bucketed, and all buckets are in flight together.
 
-        Of two ranks the sums are those of each gradient by itself. Of more, the order in which numbers are summed is
-        that of their place in the all-reduce, which is the same at every step.
+        With two ranks, sums equal those of an all-reduce for each gradient. With more, the order of summation depends
+        on the position in the bucket, which is the same at every step.
         """
         trained = [parameter for parameter in parameters if parameter.requires_grad]
         holders = self.all_reduce_sum([float(parameter.grad is not None) for parameter in trained])
@@ -109,9 +109,12 @@ class Distributed(Collective):
         with _peer_errors():
             in_flight = []
             for bucket in buckets_of(held):
-                gradients = [torch.zeros_like(each) if each.grad is None else each.grad for each in bucket]
+                gradients = [
+                    torch.zeros_like(parameter) if parameter.grad is None else parameter.grad for parameter in bucket
+                ]
                 flat = torch.cat([gradient.flatten() for gradient in gradients])
-                for parameter, part in zip(bucket, torch.split(flat, [each.numel() for each in bucket]), strict=True):
+                sizes = [parameter.numel() for parameter in bucket]
+                for parameter, part in zip(bucket, torch.split(flat, sizes), strict=True):
                     parameter.grad = part.view(parameter.shape)
                 in_flight.append(dist.all_reduce(flat, group=self._tensors, async_op=True))
             for work in in_flight:
@@ -139,7 +142,7 @@ class Distributed(Collective):
             tensor.copy_(contiguous)
 
     def close(self, abort: bool = False) -> None:
-        """Leave the training's groups; with `abort` the other ranks are not waited for, and get `PeerFailedError`."""
+        """Leave the training's groups; `abort` does not wait for the other ranks, which raise `PeerFailedError`."""
         control, tensors = self._control, self._tensors
         del self._control, self._tensors
         if tensors is not control:
@@ -153,8 +156,9 @@ class Distributed(Collective):
 
 
 def buckets_of(parameters: Iterable[Parameter]) -> Iterator[list[Parameter]]:
-    """Neighbours of one type, of `BUCKET_BYTES` together or more; what is left comes last."""
-    bucket, size = list[Parameter](), 0
+    """Group consecutive parameters of one type into buckets of at least `BUCKET_BYTES`; the last may be smaller."""
+    bucket: list[Parameter] = []
+    size = 0
     for parameter in parameters:
         if bucket and (size >= BUCKET_BYTES or parameter.dtype != bucket[0].dtype):
             yield bucket
@@ -166,14 +170,14 @@ def buckets_of(parameters: Iterable[Parameter]) -> Iterator[list[Parameter]]:
 
 
 def new_group(backend: str, timeout: timedelta) -> dist.ProcessGroup:
-    """A group of all ranks; made on every rank at the same time."""
+    """Create a group of all ranks; every rank must call this at the same time."""
     group = dist.new_group(backend=backend, timeout=timeout)
     assert isinstance(group, dist.ProcessGroup)
     return group
 
 
 def _local_device(device_type: str) -> torch.device:
-    """This rank's device on its host, which becomes torch's current one."""
+    """This rank's device on its host; a GPU becomes torch's current device."""
     if device_type != "cuda":
         return torch.device(device_type)
     device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
@@ -202,17 +206,17 @@ class _Failure:
 
     @classmethod
     def of(cls, error: Exception) -> Self:
-        """Of an error that is handled now."""
+        """Describe an exception."""
         reason = str(error) if isinstance(error, BenchError) else f"{type(error).__name__}: {first_line(error)}"
         return cls(reason, getattr(error, "hint", None), "".join(traceback.format_exception(error)))
 
 
 @contextmanager
 def joined() -> Iterator[None]:
-    """Join the process group that the environment describes, for the length of the block.
+    """Within the block, this process is a member of the process group that the environment describes.
 
     Raises:
-        BenchError: they did not all come, or a variable is missing.
+        BenchError: not all processes joined, or a variable is missing.
     """
     try:
         store, rank, world_size = next(rendezvous("env://", timeout=JOIN_TIMEOUT))
@@ -230,7 +234,7 @@ def joined() -> Iterator[None]:
 
 
 def end_work() -> None:
-    """On rank 0: let the other ranks end, since there is no further training."""
+    """On rank 0: tell the other ranks that there is no further training."""
     _broadcast_work(None)
 
 
@@ -296,7 +300,7 @@ def _training(device_type: str) -> Iterator[Distributed]:
 
 
 def _broadcast_work(assignment: tuple[Work, str] | None) -> tuple[Work, str] | None:
-    """Rank 0's next function to call and its type of device, sent to all ranks; None: there is none."""
+    """Send rank 0's next function to call and its type of device to all ranks; None: no further training."""
     box = [assignment]
     with _process_errors():
         dist.broadcast_object_list(box, 0)
@@ -304,7 +308,7 @@ def _broadcast_work(assignment: tuple[Work, str] | None) -> tuple[Work, str] | N
 
 
 def _exchange(failure: _Failure | None) -> list[_Failure | None]:
-    """Why each rank failed, None where it did not."""
+    """The failure of each rank, or None."""
     failures = [failure] * dist.get_world_size()
     with _process_errors():
         dist.all_gather_object(failures, failure)
@@ -312,7 +316,7 @@ def _exchange(failure: _Failure | None) -> list[_Failure | None]:
 
 
 def _peer_error(failures: Sequence[_Failure | None], error: Exception) -> BenchError:
-    """What rank 0 says of a training that ended on another rank, whose traceback becomes the cause of `error`."""
+    """The error of rank 0 for a training that failed on another rank; that traceback becomes the cause of `error`."""
     for rank, failure in enumerate(failures):
         if failure is not None:
             error.__cause__ = PeerFailedError(f"on rank {rank}:\n{failure.trace}")
@@ -332,7 +336,7 @@ def _clear_frames(error: BaseException | None) -> None:
 
 @contextmanager
 def _process_errors() -> Iterator[None]:
-    """Raise what is said where a process of the launch has ended as `ProcessLostError`."""
+    """Raise the error of a broken connection to another process as `ProcessLostError`."""
     try:
         yield
     except RuntimeError as error:
@@ -341,21 +345,26 @@ def _process_errors() -> Iterator[None]:
 
 @contextmanager
 def other_ranks(count: int) -> Iterator[None]:
-    """Be rank 0 of `count` processes of this host within the block; the others are started for its trainings.
+    """Within the block, this process is rank 0 of `count` processes of this host; the others are started here.
 
-    They join it by the environment, as those of torchrun do, and end with it, however it ends.
+    They join by the environment, as with torchrun, and are ended with this process.
 
     Raises:
-        BenchError: they did not all join.
-        ProcessLostError: within the block, where one of them has ended; this process can train no more.
+        BenchError: not all processes joined.
+        ProcessLostError: within the block, if one of them has ended; no further training is possible.
     """
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]
-    shared = {"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1"}
-    shared["MASTER_PORT"] = str(port)
-    before = {name: os.environ.get(name) for name in (*shared, "RANK", "LOCAL_RANK")}
-    target, threads = f"{__name__}:serve_as", torch.get_num_threads()
+    shared = {
+        "WORLD_SIZE": str(count),
+        "LOCAL_WORLD_SIZE": str(count),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }
+    previous = {name: os.environ.get(name) for name in (*shared, "RANK", "LOCAL_RANK")}
+    target = f"{__name__}:serve_as"
+    threads = torch.get_num_threads()
     with starting_worker():
         processes = [make_worker(target, rank, shared, threads) for rank in range(1, count)]
         for process in processes:
@@ -372,21 +381,21 @@ def other_ranks(count: int) -> Iterator[None]:
         lost = error
     finally:
         end_workers(processes)
-        for name, value in before.items():
+        for name, value in previous.items():
             if value is None:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
     if lost is not None:
         for rank, code in enumerate((process.exitcode for process in processes), 1):
-            if code and code != -signal.SIGTERM:  # by which others are ended
-                how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-                raise ProcessLostError(f"training process {rank} of {count} {how}") from lost
+            if code and code != -signal.SIGTERM:  # SIGTERM: `end_workers` ended it
+                ending = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+                raise ProcessLostError(f"training process {rank} of {count} {ending}") from lost
         raise ProcessLostError(str(lost)) from lost
 
 
 def serve_as(rank: int, shared: Mapping[str, str], threads: int) -> None:
-    """In a process of its own: take part in the trainings of rank 0, which computes with so many threads."""
+    """In a separate process: take part in the trainings of rank 0, which computes with `threads` threads."""
     os.environ.update(shared, RANK=str(rank), LOCAL_RANK=str(rank))
     torch.set_num_threads(threads)
     with suppress(ProcessLostError), joined():  # rank 0 reports it, or is the lost process

@@ -1,7 +1,7 @@
-"""One command in several processes: started here (`--devices N`), or found in the environment. Imports no torch.
+"""One command in several processes, started here (`--devices N`) or by a launcher. Imports no torch.
 
-Where RANK and WORLD_SIZE are set, something else has started the processes (torchrun, srun, Ray), on one host or on
-several, and none is started.
+If RANK and WORLD_SIZE are set, a launcher (torchrun, srun, Ray) has started the processes, on one host or on several,
+and no more are started.
 """
 
 import functools
@@ -28,10 +28,10 @@ def is_launched() -> bool:
 
 
 def process_count(devices: int | None) -> int:
-    """How many processes train each model together: of the launch, or else `--devices`, or else one.
+    """How many processes train each model together: the launcher's number, else `--devices`, else one.
 
     Raises:
-        BenchError: the two contradict each other.
+        BenchError: launcher and `--devices` disagree.
     """
     if not is_launched():
         return devices or 1
@@ -45,7 +45,7 @@ def process_count(devices: int | None) -> int:
 
 
 def in_every_process(command: Callable[P, None]) -> Callable[P, None]:
-    """Run a command on rank 0 of a launch that is found alone, while the other ranks take part in its trainings.
+    """Run a command on rank 0 of a launch only, while the other ranks take part in its trainings.
 
     Raises:
         BenchError: a process of the launch has ended, or not all of them joined.
@@ -83,7 +83,7 @@ def in_every_process(command: Callable[P, None]) -> Callable[P, None]:
 
 @contextmanager
 def every_rank(count: int) -> Iterator[None]:
-    """Be the first of `count` processes within the block, and start the others where there is no launch.
+    """Within the block, this process is the first of `count`; the others are started unless a launcher did.
 
     Raises:
         BenchError: a process has ended, or not all of them joined.

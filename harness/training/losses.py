@@ -54,20 +54,21 @@ class UnreadLosses:
 
     def __init__(self, device: torch.device) -> None:
         self._every = STEPS_BETWEEN_READINGS[device.type]
-        self._kept: list[tuple[int, Sequence[Tensor], Tensor, float]] = []
+        self._unread: list[tuple[int, Sequence[Tensor], Tensor, float]] = []
 
     @property
     def due(self) -> bool:
-        """Whether so many are kept that they have to be read."""
-        return len(self._kept) >= self._every
+        """Whether the losses of enough steps have been added to read them."""
+        return len(self._unread) >= self._every
 
     def add(self, step: int, losses: Sequence[Tensor], norm: Tensor, rate: float) -> None:
-        """Keep those of a step: this rank's losses of its micro-batches, each a share of the whole batch's."""
-        self._kept.append((step, losses, norm, rate))
+        """Add a step's losses: this rank's of its micro-batches, each a share of the whole batch's."""
+        self._unread.append((step, losses, norm, rate))
 
     def read(self, collective: Collective) -> Iterator[StepLoss]:
-        """Give those of all steps that were kept, first to last, and forget them."""
-        unread, self._kept = self._kept, []
+        """Read the losses of all steps since the last reading, in order."""
+        unread = self._unread
+        self._unread = []
         if unread:
             steps, losses, norms, rates = zip(*unread, strict=True)
             flat = [loss for parts in losses for loss in parts]
@@ -93,9 +94,9 @@ def denormals_as_zero() -> Iterator[None]:
 
 
 class ReplayedPasses:
-    """The passes of a model over whole captions, replayed together with their gradients.
+    """The passes of a model over whole captions and their gradients, replayed as CUDA graphs.
 
-    They give what the passes themselves give, dropout included.
+    Results are those of the model's own passes, dropout included.
     """
 
     def __init__(self, model: Captioner, note: Callable[[str], None]) -> None:
@@ -104,13 +105,13 @@ class ReplayedPasses:
         self.forget()
 
     def forget(self) -> None:
-        """Capture anew: dropout or what is trained is about to change, or memory ran out."""
+        """Drop all graphs, because dropout or the trained parameters change, or memory ran out."""
         self._graphs.forget()
         self._pool: Any = None
 
     @contextmanager
     def of_one_loss(self) -> Iterator[None]:
-        """Within, calls of the model are replayed: the first of them, whose gradients come before the next loss."""
+        """Within the block, the first call of the model is replayed; its gradients must come before the next loss."""
         self._begun = False
         self._model.forward = self  # type: ignore[method-assign]
         try:
@@ -134,7 +135,7 @@ class ReplayedPasses:
             self._pool = torch.cuda.graph_pool_handle()
         # Other threads read images meanwhile, and gradients are computed in one of their own.
         capture_options: dict[str, Any] = {"pool": self._pool, "capture_error_mode": "thread_local"}
-        torch.clear_autocast_cache()  # weights in half precision are made within the graph, from what they are by then
+        torch.clear_autocast_cache()  # so that the graph converts the current weights to half precision
         with torch.cuda.graph(forward_graph, **capture_options):
             logits = self._plain(Visual(**inputs), words)
         torch.clear_autocast_cache()
@@ -156,32 +157,32 @@ class ReplayedPasses:
 
 
 class _Replayed(torch.autograd.Function):
-    """What the first graph writes into its result; the second makes gradients of that of the result."""
+    """A replayed pass: the first graph computes the logits, the second the parameters' gradients from theirs."""
 
     @staticmethod
-    def forward(ctx: Any, there: tuple[Any, Tensor], back: Any, *_: Tensor) -> Tensor:
-        ctx.back = back
-        graph, logits = there
+    def forward(ctx: Any, captured: tuple[Any, Tensor], backward: Any, *_: Tensor) -> Tensor:
+        ctx.backward_pass = backward
+        graph, logits = captured
         graph.replay()
         return logits.detach()
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
-        graph, output_gradient, gradients = ctx.back
+        graph, output_gradient, gradients = ctx.backward_pass
         output_gradient.copy_(gradient)
         graph.replay()
         return None, None, *(value if value is None else value.detach() for value in gradients)
 
 
 class BatchGradient:
-    """Adds the gradient of a batch to what the parameters hold, whatever number of passes it takes.
+    """Adds the gradient of a batch to the parameters' gradients, in one or more passes.
 
-    Micro-batches and the ranks' shares of a batch are weighed by what their losses are means over (words, images), so
-    that their sum is the gradient of the whole batch. Where memory runs out, the batch is begun again in twice as many
-    micro-batches, and so are all later ones.
+    Micro-batches and the ranks' shares of a batch are weighted by what their losses are means over (words, images), so
+    that their sum is the gradient of the whole batch. If memory runs out, this batch and all later ones are split into
+    twice as many micro-batches.
 
     Args:
-        note: told why passes are not replayed.
+        note: called with the reason if passes cannot be replayed.
         replays: whether a GPU replays passes as graphs.
 
     Attributes:
@@ -205,7 +206,7 @@ class BatchGradient:
         self.micro_batches = 1
 
     def begin_stage(self) -> None:
-        """Dropout and what is trained are other ones from here on."""
+        """Prepare for another dropout and other trained parameters."""
         if self._passes is not None:
             self._passes.forget()
 
@@ -224,14 +225,14 @@ class BatchGradient:
         The shares are left on the device, one a pass; their sum over all ranks (`harness.training.losses`) is the loss.
 
         Args:
-            waits: the gradient stays for further batches before a step is made.
+            waits: gradients of further batches are added before the optimiser's step.
 
         Raises:
-            BenchError: memory does not even take one image.
+            BenchError: out of memory with a single image.
         """
         own_weight = objective.weight(batch)
         weight, images = self._collective.all_reduce_sum([own_weight, len(batch.image_ids)])
-        # What earlier batches left for the next step stays aside, so that a pass that fails can be begun again.
+        # Gradients of earlier batches are set aside, so that a pass that fails can be repeated.
         waiting = {parameter: parameter.grad for parameter in parameters if parameter.grad is not None}
         while True:
             for parameter in parameters:
@@ -258,7 +259,7 @@ class BatchGradient:
         own_weight: float,
         weight: float,
     ) -> list[Tensor] | None:
-        """This rank's shares of the loss; None where memory did not suffice, with nothing left of the attempt.
+        """This rank's shares of the loss; None if memory ran out.
 
         `own_weight` is that of this rank's batch, `weight` that of all ranks' batches.
         """
@@ -267,7 +268,7 @@ class BatchGradient:
             for micro_batch in batch.split(micro_batches) if batch.image_ids else ():
                 if losses:
                     self._take_over(parameters)
-                # Counted on the CPU: a GPU would first have to finish all that it was given.
+                # Counted on the CPU: reading it from a GPU would wait for all queued work.
                 share = (own_weight if micro_batch is batch else objective.weight(micro_batch)) / weight
                 # Forward pass.
                 replaying = nullcontext() if self._passes is None else self._passes.of_one_loss()
@@ -278,14 +279,16 @@ class BatchGradient:
                 # Backward pass: gradients of the micro-batches add up.
                 loss.backward()  # type: ignore[no-untyped-call]
                 losses.append(loss.detach())
-                del loss  # what leads to the weights goes, which a capture of the next pass makes anew
+                del loss  # frees the autograd graph, which a capture of the next pass builds anew
         except torch.OutOfMemoryError:
             return None
         return losses
 
     def _take_over(self, parameters: Sequence[Parameter]) -> None:
-        """Copy the gradients out of the memory that the next pass of a replayed graph writes over."""
-        for parameter in () if self._passes is None else parameters:
+        """Copy the gradients out of the memory that the next replayed pass overwrites."""
+        if self._passes is None:
+            return
+        for parameter in parameters:
             if parameter.grad is not None:
                 parameter.grad = parameter.grad.clone()
 

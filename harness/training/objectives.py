@@ -1,4 +1,4 @@
-"""Training objectives: what a stage makes smaller."""
+"""Training objectives: the losses that stages minimise."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,36 +16,45 @@ from zoo import Captioner, Memory
 
 
 class Objective(Protocol):
-    """The loss of a batch: a mean over what `weight` counts, so that a batch may be worked through in parts."""
+    """The loss of a batch: a mean over what `weight` counts, so that a batch can be split into micro-batches."""
 
     def __call__(self, model: Captioner, batch: Batch, epoch: int = 0) -> Tensor:
-        """The loss, a scalar with a graph; the batch lies on the model's device, `epoch` counts from the stage's 0."""
+        """The loss, a scalar with a graph.
+
+        Args:
+            batch: on the model's device.
+            epoch: of the stage, from 0.
+        """
 
     def weight(self, batch: Batch) -> float:
-        """What the loss is a mean over."""
+        """The number of items (words, images) that the loss is a mean over."""
 
 
 @dataclass(frozen=True, slots=True)
 class CrossEntropy:
-    """The mean cross-entropy over all words of a batch: teacher forcing, or with words of the model's own as inputs."""
+    """The mean cross-entropy over all words of a batch, with teacher forcing or scheduled sampling."""
 
     stage: Stage
     pad: int = PAD
 
     def __call__(self, model: Captioner, batch: Batch, epoch: int = 0) -> Tensor:
-        inputs, sampling, memory = batch.tokens[:, :-1], self.stage.scheduled_sampling, self.memory(model, batch)
-        if sampling is not None and (probability := sampling.probability(epoch)):
-            memory = model.encode(batch.visual) if memory is None else memory
-            inputs = scheduled_sampling_inputs(model, memory, inputs, probability)
+        inputs = batch.tokens[:, :-1]
+        sampling = self.stage.scheduled_sampling
+        memory = self.memory(model, batch)
+        if sampling is not None:
+            probability = sampling.probability(epoch)
+            if probability:
+                memory = model.encode(batch.visual) if memory is None else memory
+                inputs = scheduled_sampling_inputs(model, memory, inputs, probability)
         logits = model(batch.visual, inputs) if memory is None else model.decode(memory, inputs)
         return cross_entropy(logits, batch.tokens, self.stage.label_smoothing, self.pad)
 
     def memory(self, model: Captioner, batch: Batch) -> Memory | None:  # noqa: ARG002  # of other objectives
-        """What captions are told from, a row a caption; None: their images, in one pass, which a GPU replays."""
+        """The memory that captions are decoded from, one row a caption; None to encode images in the model's pass."""
         return None
 
     def weight(self, batch: Batch) -> float:
-        """Words to predict."""
+        """The number of words to predict."""
         return float((batch.tokens[:, 1:] != self.pad).sum())
 
 
@@ -64,10 +73,10 @@ def cross_entropy(logits: Tensor, tokens: Tensor, label_smoothing: float = 0.0, 
 
 @contextmanager
 def without_gradients() -> Iterator[None]:
-    """Passes of a model that will be trained on what they give.
+    """Passes of a model without gradients, whose results it is then trained on.
 
-    Autocast keeps what it made of the weights, and the pass with gradients would take it up again: older releases of
-    torch do so although no gradient leads back from there to the weights (pytorch/pytorch#158232).
+    Autocast caches the converted weights. Older releases of torch reuse them in the pass with gradients, although they
+    were made without a graph that leads to the weights (pytorch/pytorch#158232).
     """
     with torch.no_grad():
         yield

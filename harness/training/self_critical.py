@@ -1,4 +1,4 @@
-"""Rewards: captions are sampled, and made likelier as far as they earn more than a baseline, self-critical or learned.
+"""Training on rewards: sampled captions with a reward above a baseline, self-critical or learned, become likelier.
 
 Rennie et al., "Self-critical Sequence Training for Image Captioning", CVPR 2017; mean of the other samples as baseline:
 Luo, "A Better Variant of Self-Critical Sequence Training", 2020; beams in place of samples, with their own mean as
@@ -39,7 +39,7 @@ from zoo.layers.attention import cache_fused_linears
 from zoo.recurrent import RecurrentCaptioner
 
 LAST_NUMBER = NARROW_WORDS - 2
-"""What the rarest words share that the vocabulary does not know, should there be too many to number them all."""
+"""The number that the rarest words outside of the vocabulary share if there are too many to number them all."""
 _END, _UNKNOWN = 0, 1
 _EXTRA = "extra."
 
@@ -93,11 +93,11 @@ def to_cpu(drawn: Hypotheses) -> Hypotheses:
 
 
 class CaptionRewards:
-    """CIDEr-D of sampled captions against the training captions of their images, word by word.
+    """CIDEr-D of sampled captions against the training captions of their images.
 
-    Words are what the vocabulary's preparation makes of references, and what pieces of words are joined to in samples;
-    the end token is one more at the end of each. A sampled word that the vocabulary does not know, or that no reference
-    has, earns nothing.
+    References are split into words by the vocabulary's preparation; subwords of samples are joined to words. The end
+    token is one more word at the end of each. A sampled word that is not in the vocabulary or in no reference matches
+    nothing.
 
     Args:
         samples: the training images; document frequencies are taken over them.
@@ -156,7 +156,7 @@ class CaptionRewards:
         return torch.from_numpy(np.ascontiguousarray(rewards))
 
     def _read(self, tokens: Sequence[int]) -> list[int]:
-        """Numbers of a sampled caption's words; those that are nothing but white space do not count."""
+        """Numbers of a sampled caption's words, except those of white space only."""
         words = (word for word in self._vocabulary.words_of(tokens) if word is None or word.strip())
         numbers = [_UNKNOWN if word is None else self._numbers.get(word, _UNKNOWN) for word in words]
         return [*numbers, _END] if self._with_end and self._vocabulary.eos in tokens else numbers
@@ -283,7 +283,7 @@ class SelfCriticalLoss:
         was_training = model.training
         try:
             captions = list((self._replayed or partial(self._run_searches, model))(batch.visual))
-        finally:  # a batch that runs out of memory is tried again, with the dropout that it had
+        finally:  # also if memory runs out, because the batch is then repeated
             model.train(was_training)
         drawn = captions.pop(0) if self.settings.gradient == "second-pass" else None
         greedy_captions = captions.pop(0) if self.settings.baseline == "greedy" else None
@@ -306,7 +306,7 @@ class SelfCriticalLoss:
 
 
 def require_states(model: Captioner, stage: Stage) -> RecurrentCaptioner:
-    """The model, if its decoder has the states that a stage with this objective needs; BenchError where it has none."""
+    """The model, if its decoder has the states that a stage with this objective needs; BenchError if it has none."""
     if isinstance(model, RecurrentCaptioner):
         return model
     raise BenchError(
@@ -318,7 +318,7 @@ def require_states(model: Captioner, stage: Stage) -> RecurrentCaptioner:
 class ReinforceLoss(nn.Module):
     """The objective of a `reinforce` stage, for recurrent models; learns b_t = w h_t + b beside the model.
 
-    REINFORCE with a learned baseline: one caption is sampled, and made likelier as far as it earns more than expected.
+    REINFORCE with a learned baseline: one caption is sampled, and becomes likelier if its reward is above the baseline.
     Williams, "Simple Statistical Gradient-Following Algorithms for Connectionist Reinforcement Learning", 1992. For
     captions, with a baseline that is linear in the decoder's state: Ranzato et al., "Sequence Level Training with
     Recurrent Neural Networks", ICLR 2016 (MIXER), and after it Delbrouck and Dupont, arXiv:1810.06245.
@@ -351,11 +351,11 @@ class ReinforceLoss(nn.Module):
         return loss
 
     def weight(self, batch: Batch) -> float:
-        """Images, of each of which one caption is drawn."""
+        """The number of images; one caption is drawn for each."""
         return float(len(batch.image_ids))
 
     @without_gradients()
     def _explore(self, model: Captioner, batch: Batch) -> Hypotheses:
         bos, eos = self._vocabulary.bos, self._vocabulary.eos
-        with eval_mode(model):  # where memory runs out, the batch is begun again, with the dropout that it had
+        with eval_mode(model):  # also restores dropout if memory runs out and the batch is repeated
             return sample(model, model.encode(batch.visual), n=1, max_len=self._max_len, bos=bos, eos=eos)

@@ -1,6 +1,6 @@
-"""Stages that learn to say captions from their scene graphs: where the graphs come from, the loss, and its validation.
+"""Stages that learn to reconstruct captions from their scene graphs: the graphs, the loss, and its validation.
 
-Only models with an auto-encoder of sentence graphs have such stages (SGAE, Yang et al., CVPR 2019); others pass over
+Only models with an auto-encoder of sentence graphs have such stages (SGAE, Yang et al., CVPR 2019); other models skip
 them.
 """
 
@@ -71,7 +71,7 @@ def require_sentences(model: Captioner, stage: Stage) -> HasSentenceGraphs:
 
 
 def check_sentences(dataset: Dataset, file: Path | None, preset: Preset) -> bool:
-    """Whether a stage reads sentence graphs, which are then to be had; nothing is opened.
+    """Whether a stage reads sentence graphs; if so, checks that they are available, without opening a file.
 
     Raises:
         BenchError: a stage reads them and there is no file, or a vocabulary of subwords; or nothing reads the file.
@@ -101,7 +101,7 @@ def check_sentences(dataset: Dataset, file: Path | None, preset: Preset) -> bool
 def open_sentences(
     dataset: Dataset, file: Path | None, preset: Preset, splits: Mapping[str, Sequence[Sample]]
 ) -> SentenceGraphs | None:
-    """Graphs of the training and validation captions, of the file or parsed of scenes; None: no stage reads any."""
+    """Graphs of training and validation captions, from the file or parsed from scenes; None if no stage reads any."""
     if not check_sentences(dataset, file, preset):
         return None
     samples = [sample for name in TRAINING_SPLITS for sample in splits[name]]
@@ -112,7 +112,7 @@ def open_sentences(
 def numbered_graphs(
     samples: Sequence[Sample], graphs: SentenceGraphs, vocabulary: Vocabulary
 ) -> list[list[NumberedGraph]]:
-    """Of each sample, the graph of each of its captions, in numbers of the vocabulary."""
+    """For each sample, the graph of each of its captions, with words as numbers of the vocabulary."""
     numbered = []
     for sample in samples:
         caption_graphs = graphs.of(sample)
@@ -122,11 +122,12 @@ def numbered_graphs(
 
 
 class SentenceGraphLoss(CrossEntropy):
-    """Of captions that are told from their scene graphs, through the dictionary with `stage.dictionary`."""
+    """Cross-entropy of captions decoded from their scene graphs; `stage.dictionary`: through the model's dictionary."""
 
     def memory(self, model: Captioner, batch: Batch) -> Memory:
-        """Of the graphs of the batch."""
-        if (graphs := batch.sentences) is None:
+        """The encoded graphs of the batch."""
+        graphs = batch.sentences
+        if graphs is None:
             raise ValueError("the batch has no graphs")
         return require_sentences(model, self.stage).encode_sentences(
             batch.visual, graphs.objects, graphs.attributes, graphs.relations, dictionary=self.stage.dictionary
@@ -145,7 +146,7 @@ def validate_sentences(
     precision: str,
     note: Callable[[str], None],
 ) -> float:
-    """The geometric mean of the words' probabilities of captions that are told from their graphs; 0 if not finite.
+    """The geometric mean of the probabilities of all words, decoded from captions' graphs; 0 if not finite.
 
     It is exp(-loss); the loss, which is passed to `note`, is the mean cross-entropy of a word, without label smoothing.
     """
@@ -161,12 +162,15 @@ def validate_sentences(
         graphs=numbered_graphs(samples, graphs, vocabulary),
     )
     plain = stage.model_copy(update={"scheduled_sampling": None, "label_smoothing": 0.0})
-    objective, total, words = SentenceGraphLoss(plain, vocabulary.pad), 0.0, 0.0
+    objective = SentenceGraphLoss(plain, vocabulary.pad)
+    total = 0.0
+    words = 0.0
     with eval_mode(model), torch.no_grad():
         for batch in batches.epoch(0):
             weight = objective.weight(batch)
             with autocast(device, precision):
                 loss = objective(model, batch.to(device))
-            total, words = total + weight * loss.item(), words + weight
+            total += weight * loss.item()
+            words += weight
     note(f"  {stage.name}: validation loss {total / words:.3f}")
     return math.exp(-total / words) if math.isfinite(total) else 0.0

@@ -1,4 +1,4 @@
-"""What a stage of a schedule reads, what it makes smaller, what it asks of the model, and its dropout."""
+"""The parts of a stage of training: its data, objective, requirements of the model, and dropout."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from zoo import Captioner, HasBackbone
 
 @dataclass(frozen=True, slots=True)
 class StageData:
-    """What a stage trains on, what it makes smaller, and its validation: more is better, and none is negative."""
+    """The training data, objective and validation of a stage; `validate` returns a score of 0 or more."""
 
     train_batches: CaptionBatches
     objective: Objective
@@ -36,11 +36,12 @@ def make_objective(
     widths: Sequence[int] = (),
     note: Callable[[str], None] = lambda _: None,
 ) -> Objective:
-    """What a stage makes smaller, on these training images; BenchError where the model is of the wrong kind.
+    """The objective of a stage; BenchError if the model cannot be trained with it.
 
     Args:
-        widths: to which sampled captions are padded for the pass that is differentiated; a graph draws them then.
-        note: told why captions are not drawn by a graph.
+        samples: the training images.
+        widths: lengths to which sampled captions are padded for the second pass; if given, a CUDA graph draws them.
+        note: called with the reason if a graph cannot draw captions.
     """
     if stage.objective == "self_critical":
         settings = stage.self_critical
@@ -55,7 +56,7 @@ def make_objective(
 
 
 def stages_for(model: Captioner, schedule: Schedule) -> Schedule:
-    """The schedule without stages whose objective trains a part that the model has not."""
+    """The schedule without stages whose objective trains a part that the model does not have."""
     stages = tuple(stage for stage in schedule.stages if stage.gives_ciders or has_sentences(model))
     return schedule if stages == schedule.stages else schedule.model_copy(update={"stages": stages})
 
@@ -64,8 +65,8 @@ def validate_schedule(model: Captioner, schedule: Schedule) -> None:
     """Refuse a schedule that does not fit the model, before anything is trained.
 
     Raises:
-        BenchError: a stage needs a part that the model has not (a backbone, recurrent states, sentence graphs), scales
-            a dropout to 1, or names a parameter that there is not; or no stage trains a part.
+        BenchError: a stage needs a part that the model lacks (a backbone, recurrent states, sentence graphs), scales a
+            dropout to 1, or names an unknown parameter; or no stage trains a part of the model.
     """
     if has_sentences(model) and all(stage.gives_ciders for stage in schedule.stages):
         raise BenchError(
@@ -92,7 +93,7 @@ def validate_schedule(model: Captioner, schedule: Schedule) -> None:
 
 
 class DropoutRates:
-    """The rates that a model was built with, by site, and what a stage makes of them.
+    """The dropout rates of a model, and those that a stage sets.
 
     Args:
         model: as it was built; a backbone within it keeps its own rates in every stage.
@@ -118,26 +119,26 @@ class DropoutRates:
                 module.__class__ = PackedDropout if stage.dropout_masks == "packed" else nn.Dropout
 
     def scaled(self, stage: Stage) -> dict[nn.Dropout, float]:
-        """The rates of a stage with a `dropout_scale`; none for a stage without.
+        """The rates of a stage with a `dropout_scale`; empty for a stage without.
 
         Raises:
-            BenchError: a rate would be 1 or above, which leaves nothing of what it drops from.
+            BenchError: a rate would be 1 or above.
         """
         if stage.dropout_scale is None:
             return {}
         captioner = self._model.body if isinstance(self._model, HasBackbone) else self._model
-        found = {}
+        rates = {}
         for name, module in captioner.named_modules():
             if isinstance(module, nn.Dropout):
-                own = self._built_with[module]
-                rate = found[module] = stage.dropout_scale * own
+                built_in = self._built_with[module]
+                rate = rates[module] = stage.dropout_scale * built_in
                 if rate >= 1:
                     raise BenchError(
                         f"stage {stage.name!r}: dropout_scale {stage.dropout_scale:g} makes a rate of {rate:g} from "
-                        f"the model's own {own:g} ({name}); rates are below 1",
-                        f"choose a dropout_scale below {1 / own:g}",
+                        f"the model's own {built_in:g} ({name}); rates are below 1",
+                        f"choose a dropout_scale below {1 / built_in:g}",
                     )
-        return found
+        return rates
 
 
 class PackedDropout(nn.Dropout):

@@ -1,8 +1,8 @@
-"""Finished stages of training, kept by all that training up to their ends has read.
+"""Finished stages of training, cached by everything that training up to their ends depends on.
 
-A self-critical run begins with the cross-entropy of the same seed, whichever run trained it, and a run that differs in
-its decoding alone trains nothing. A stage begins from weights and fresh random numbers alone, so that what follows is,
-on the same machine, bit for bit what it is when the stages before are trained again.
+A self-critical run begins with the cross-entropy stage of the same seed, whichever run trained it; a run that differs
+only in its decoding trains nothing. A stage depends only on the weights it begins with and on fresh random numbers, so
+that on the same machine its results are bit for bit those of a training from the start.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ BEGINNING: Final = "beginning.json"
 
 @dataclass(frozen=True)
 class KeptStages:
-    """Some first stages of a schedule, as a run left them.
+    """Some first stages of a schedule, as a run trained them.
 
     Attributes:
         count: how many stages.
-        state: where training stood at their end.
-        epochs: what it told of each epoch; their stages are counted within the schedule that trained them.
+        state: of training at their end.
+        epochs: the record of each epoch; stages are counted within the schedule that trained them.
         made_by: the key of the run.
         machine: the processor or GPU that they were trained on.
     """
@@ -52,15 +52,15 @@ class KeptStages:
 
 @dataclass(frozen=True)
 class StageCache:
-    """The finished stages of a workspace that one training may begin with, and where it keeps its own.
+    """The finished stages of a workspace: one training may begin with them, and adds its own.
 
     Attributes:
         folder: of the workspace.
-        reads: all that training reads but the stages: arguments, data, seed, precision, devices, code.
+        reads: everything that training depends on except the stages: arguments, data, seed, precision, devices, code.
         run: the key of the run that trains.
         machine: the processor or GPU that it trains on.
-        recorded: gives the epochs of the run that are stored.
-        may_reuse: whether the training may begin with kept ones.
+        recorded: returns the stored epochs of the run.
+        may_reuse: whether the training may begin with cached stages.
     """
 
     folder: Path
@@ -71,7 +71,7 @@ class StageCache:
     may_reuse: bool = True
 
     def longest(self, stages: Sequence[Stage]) -> KeptStages | None:
-        """The longest beginning of a schedule that is kept; None where there is none that can be read."""
+        """The longest cached prefix of a schedule's stages; None if there is none that can be read."""
         for count in range(len(stages), 0, -1):
             folder = self.folder / self._key(stages[:count])
             if (folder / STATE).is_file() and is_whole(folder / WEIGHTS):
@@ -108,7 +108,7 @@ class StageCache:
         reporter.log(f"  {names}: not trained again, the weights are those of {beginning.made_by}")
 
     def keep(self, stages: Sequence[Stage], weights: Path, state: TrainState, epochs: Sequence[EpochRecord]) -> None:
-        """Keep the best weights of the last of these stages, by a hard link where the disk has them."""
+        """Cache the best weights of the last of these stages, as a hard link if the file system supports it."""
         folder = self.folder / self._key(stages)
         if self.may_reuse and (folder / STATE).is_file() and is_whole(folder / WEIGHTS):
             return

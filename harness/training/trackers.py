@@ -25,7 +25,7 @@ MLFLOW_KEY = "captionbench.key"
 
 
 class Tracker(Protocol):
-    """Shows the numbers of one run; open from its construction to `close`. A resumed run goes on under its key."""
+    """Shows the numbers of one run; open from its construction to `close`. A resumed run continues under its key."""
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         """Show values of an optimiser step, counted over all stages from 1."""
@@ -35,7 +35,11 @@ class Tracker(Protocol):
         self.log(0, values)
 
     def close(self, *, finished: bool) -> None:
-        """Write what is not written; `finished` says whether the run came to its end."""
+        """Write what is not written yet.
+
+        Args:
+            finished: whether the run finished, rather than failed or was interrupted.
+        """
 
 
 class TensorBoardTracker(Tracker):
@@ -52,7 +56,7 @@ class TensorBoardTracker(Tracker):
             self._writer.add_scalar(name, value, step)
 
     def close(self, *, finished: bool) -> None:
-        """Write what is not written; event files have no state of a run but its last numbers."""
+        """Write what is not written yet, and the state as a number: event files have no state of a run."""
         self._writer.add_scalar("finished", float(finished), 0)
         self._writer.close()
 
@@ -83,7 +87,7 @@ class WandbTracker(Tracker):
         self._run.summary.update(dict(values))
 
     def close(self, *, finished: bool) -> None:
-        """End the run, as crashed where it did not finish."""
+        """End the run; it shows as crashed unless it finished."""
         self._run.finish(exit_code=0 if finished else 1)
 
 
@@ -98,18 +102,19 @@ class MlflowTracker(Tracker):
         from mlflow.entities import Param
 
         folder.mkdir(parents=True, exist_ok=True)
-        place = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{folder.resolve() / 'mlflow.db'}"
-        self._client = MlflowClient(place)
+        uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{folder.resolve() / 'mlflow.db'}"
+        self._client = MlflowClient(uri)
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME", "captionbench")
         experiment = self._client.get_experiment_by_name(name)
-        where = self._client.create_experiment(name) if experiment is None else experiment.experiment_id
-        known = self._client.search_runs([where], f"tags.`{MLFLOW_KEY}` = '{run.key}'", max_results=1)
-        if known:
-            self._id = known[0].info.run_id
+        experiment_id = self._client.create_experiment(name) if experiment is None else experiment.experiment_id
+        previous_runs = self._client.search_runs([experiment_id], f"tags.`{MLFLOW_KEY}` = '{run.key}'", max_results=1)
+        if previous_runs:
+            self._id = previous_runs[0].info.run_id
             self._client.update_run(self._id, "RUNNING")
             return
         tags = {MLFLOW_KEY: run.key, "group": _group(run)}
-        self._id = self._client.create_run(where, run_name=f"{run.model} seed {run.seed}", tags=tags).info.run_id
+        created = self._client.create_run(experiment_id, run_name=f"{run.model} seed {run.seed}", tags=tags)
+        self._id = created.info.run_id
         settings = [Param(name, str(value)[:500]) for name, value in run.signature.items()]
         self._client.log_batch(self._id, params=settings[:100])
 
@@ -124,7 +129,7 @@ class MlflowTracker(Tracker):
 
 
 def _group(run: RunSpec) -> str:
-    """What a run is compared with: data set and schedule."""
+    """The group of runs that are compared: data set and schedule."""
     return f"{run.dataset} {run.signature.get('schedule', '')}".rstrip()
 
 
@@ -136,18 +141,18 @@ TRACKERS: Final[Mapping[str, Callable[[RunSpec, Path], Tracker]]] = {
 
 
 def check_trackers(names: Sequence[str]) -> None:
-    """BenchError where a tracker is unknown, given twice, or its package is not installed."""
-    for number, name in enumerate(names):
+    """BenchError if a tracker is unknown, named twice, or its package is not installed."""
+    for index, name in enumerate(names):
         if name not in TRACKERS:
             raise BenchError(f"--log {name}: there is no such tracker", f"choose from {', '.join(TRACKERS)}")
-        if name in names[:number]:
+        if name in names[:index]:
             raise BenchError(f"--log {name} is given twice", "leave one of them out")
         if find_spec(name) is None:
             raise BenchError(f"--log {name} needs a package that is not installed", install_extra(name))
 
 
 class RunLog:
-    """Trackers of one run; a context manager, because they are closed whatever becomes of the run.
+    """The trackers of one run; a context manager, so that they are closed if the run fails.
 
     Per step: loss, gradient norm and learning rate. Per epoch: validation CIDEr-D times 100, images a second. At the
     end: scores times 100 by split and metric, and costs by name. Trackers' files lie in `folder`.
@@ -167,40 +172,44 @@ class RunLog:
         for name, tracker in list(self._open.items()):
             self._try(name, partial(tracker.close, finished=self._finished))
 
-    def on_step(self, found: StepLoss) -> None:
-        """A step whose loss was read."""
-        values = {"train/loss": found.loss, "train/gradient_norm": found.norm, "train/learning_rate": found.rate}
-        self._tell(lambda tracker: tracker.log(found.step, values))
+    def on_step(self, loss: StepLoss) -> None:
+        """Log a step's loss, gradient norm and learning rate."""
+        values = {"train/loss": loss.loss, "train/gradient_norm": loss.norm, "train/learning_rate": loss.rate}
+        self._for_each_tracker(lambda tracker: tracker.log(loss.step, values))
 
     def on_epoch(self, record: EpochRecord) -> None:
-        """An epoch that ended."""
+        """Log a finished epoch."""
         values = {"epoch/train_loss": record.train_loss, "epoch/images_per_second": record.images_per_second}
         if record.val_cider is not None:
             values["validation/CIDEr-D"] = 100 * record.val_cider
-        self._tell(lambda tracker: tracker.log(record.step, values))
+        self._for_each_tracker(lambda tracker: tracker.log(record.step, values))
 
     def finish(self, outcome: Outcome) -> None:
-        """The run's scores and costs; what was not measured is left out."""
+        """Log the run's scores and costs, except those that were not measured."""
         values = final_values(outcome)
-        self._tell(lambda tracker: tracker.summarise(values))
+        self._for_each_tracker(lambda tracker: tracker.summarise(values))
         self._finished = True
 
     def _start(self, name: str) -> None:
         self._open[name] = TRACKERS[name](self._run, self._folder)
 
-    def _tell(self, say: Callable[[Tracker], None]) -> None:
+    def _for_each_tracker(self, call: Callable[[Tracker], None]) -> None:
         for name, tracker in list(self._open.items()):
-            self._try(name, partial(say, tracker))
+            self._try(name, partial(call, tracker))
 
-    def _try(self, name: str, work: Callable[[], None]) -> None:
+    def _try(self, name: str, call: Callable[[], None]) -> None:
+        """Call a tracker; one that fails is closed and left out, and the run continues."""
         try:
-            work()
-        except Exception as error:  # a run is worth more than its curves in another program
-            if (broken := self._open.pop(name, None)) is not None:
-                with suppress(Exception):  # as W&B's and MLflow's servers would show it as running for ever
-                    broken.close(finished=False)
-            said = shortened(" ".join(str(error).split()), 300)
-            self._reporter.note(f"--log {name} failed and is left out: {type(error).__name__}: {said}", style="yellow")
+            call()
+        except Exception as error:
+            tracker = self._open.pop(name, None)
+            if tracker is not None:
+                with suppress(Exception):  # unclosed, W&B's and MLflow's servers would show it as running for ever
+                    tracker.close(finished=False)
+            message = shortened(" ".join(str(error).split()), 300)
+            self._reporter.note(
+                f"--log {name} failed and is left out: {type(error).__name__}: {message}", style="yellow"
+            )
 
 
 def final_values(outcome: Outcome) -> Mapping[str, float]:

@@ -53,7 +53,7 @@ CHECKPOINTS = "checkpoint"
 
 @dataclass
 class TrainState:
-    """How far training is, and the sums of the current epoch; part of every checkpoint.
+    """The progress of training, and the sums of the current epoch; part of every checkpoint.
 
     A stage's score is its validation CIDEr-D as a fraction, or what its objective measures instead
     (`stage.gives_ciders`). A step trains on one batch.
@@ -132,8 +132,8 @@ class TrainState:
     def record_score(self, score: float, learning_rate: LearningRate) -> bool:
         """Record the score of a validation; gives whether it is the stage's best so far.
 
-        Where scores no longer rise, a `learning_rate` that anneals on plateaus is reduced, as torch's
-        ReduceLROnPlateau does.
+        If scores no longer rise, a `learning_rate` that anneals on plateaus is reduced, as by torch's
+        ReduceLROnPlateau.
         """
         if learning_rate.annealing == "plateau":
             if learning_rate.plateau.rises(score, self.plateau_reference):

@@ -1,7 +1,7 @@
-"""Pages of attention maps: for some images of a split, every model's caption word by word over the picture.
+"""Pages of attention maps: for some images of a split, the maps of each word of every model's caption.
 
-A page names images and captions alone; the panels of an image are in a script beside it, which is loaded when one of
-its captions is opened.
+The page itself has only images and captions; the panels of an image are in a separate script, which is loaded when one
+of its captions is opened.
 """
 
 import base64
@@ -27,19 +27,19 @@ _SHOWN = 0.1
 
 
 Panel = list[Any]
-"""One word as its script has it: the word, where it looked in words, an overlay, regions.
+"""One word in a script: the word, a description of the map in words, an overlay, regions.
 
-The overlay is a PNG in a data URI to be stretched over the picture, or "" where there are regions: left, top, width and
-height in per cent of the picture, opacity from 0 to 1, and 1 for a frame: of the greatest weight, or of the place that
-the encoder's attention is from, whose panel has no word.
+The overlay is a PNG in a data URI to be stretched over the picture, or "" with regions. A region is left, top, width
+and height in per cent of the picture, opacity from 0 to 1, and 1 for a frame. The frame marks the largest weight; in
+panels of the encoder's attention, which have no word, it marks the position that attends.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class CaptionAttention:
-    """The words of one model's caption; `label` distinguishes rows of one model, "" where there is one.
+    """The words of one model's caption; `label` distinguishes rows of one model, "" if there is one.
 
-    After the panels of words come those of how the encoder relates places.
+    The panels of words are followed by those of the encoder's attention between positions.
     """
 
     name: str
@@ -52,7 +52,7 @@ class CaptionAttention:
 
 
 Maps = tuple[dict[int, tuple[CaptionAttention, ...]], int]
-"""What is shown of one split, by image id, and how many images are left out to keep the report small."""
+"""The captions of one split by image id, and the number of images left out to keep the report small."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,14 +117,14 @@ def _panels(record: AttentionRecord) -> list[Panel]:
     words = zip(map(printable, record.words), record.weights, strict=True)
     sources = zip(record.sources, record.among, strict=True)
     return [
-        *([word, *_looked(weights, record)] for word, weights in words),
+        *([word, *_map_panel(weights, record)] for word, weights in words),
         *(["", *_related(source, weights, record)] for source, weights in sources),
     ]
 
 
 def _related(source: int, weights: Sequence[float], record: AttentionRecord) -> Panel:
-    """A panel of the encoder's attention from a place, which has the frame."""
-    text, heat, regions = _looked(weights, record)
+    """A panel of the encoder's attention from a position, which is framed."""
+    text, heat, regions = _map_panel(weights, record)
     if record.grid is not None:
         height, width = record.grid
         box = (
@@ -143,31 +143,35 @@ def _related(source: int, weights: Sequence[float], record: AttentionRecord) -> 
     ]
 
 
-def _looked(weights: Sequence[float], record: AttentionRecord) -> Panel:
+def _map_panel(weights: Sequence[float], record: AttentionRecord) -> Panel:
     """A panel without its word."""
-    greatest = max(weights)
-    if not greatest:
+    largest = max(weights)
+    if not largest:
         return ["nowhere", "", []]
-    most, shares = weights.index(greatest), [weight / greatest for weight in weights]
+    peak = weights.index(largest)
+    shares = [weight / largest for weight in weights]
     if record.grid is not None:
         height, width = record.grid
-        return [_where((most % width + 0.5) / width, (most // width + 0.5) / height), _heat(shares, width, height), []]
+        text = _describe_peak((peak % width + 0.5) / width, (peak // width + 0.5) / height)
+        return [text, _heat(shares, width, height), []]
     boxes = record.boxes or ()
-    left, top, right, bottom = boxes[most]
+    x_min, y_min, x_max, y_max = boxes[peak]
     regions: Panel = []
     for index, (box, share) in enumerate(zip(boxes, shares, strict=True)):
         if share >= _SHOWN:
-            regions.append(_region(box, _STRONGEST * share, index == most))
-    return [_where((left + right) / 2, (top + bottom) / 2), "", regions]
+            regions.append(_region(box, _STRONGEST * share, index == peak))
+    return [_describe_peak((x_min + x_max) / 2, (y_min + y_max) / 2), "", regions]
 
 
 def _heat(shares: Iterable[float], width: int, height: int) -> str:
-    """A PNG of one pixel a grid cell, all of one colour, the more opaque the greater its share."""
+    """A PNG with one pixel for each grid cell, in one colour; opacity is proportional to the share."""
     from PIL import Image
 
-    pixels = bytes(part for share in shares for part in (*_HEAT, round(255 * _STRONGEST * share)))
+    pixels = bytearray()
+    for share in shares:
+        pixels.extend((*_HEAT, round(255 * _STRONGEST * share)))
     target = BytesIO()
-    Image.frombytes("RGBA", (width, height), pixels).save(target, "PNG", optimize=True)
+    Image.frombytes("RGBA", (width, height), bytes(pixels)).save(target, "PNG", optimize=True)
     return "data:image/png;base64," + base64.b64encode(target.getvalue()).decode("ascii")
 
 
@@ -177,9 +181,9 @@ def _region(box: Sequence[float], opacity: float, framed: bool) -> Panel:
     return [x1, y1, across, down, round(opacity, 2), int(framed)]
 
 
-def _where(x: float, y: float) -> str:
-    place = _place(x, y)
-    return "most in the middle" if place == "middle" else f"most at the {place}"
+def _describe_peak(x: float, y: float) -> str:
+    position = _place(x, y)
+    return "most in the middle" if position == "middle" else f"most at the {position}"
 
 
 def _place(x: float, y: float) -> str:

@@ -1,8 +1,8 @@
-"""The gallery: pictures, references, and every model's caption with the words that no reference uses.
+"""The gallery: images, references, and every model's caption with the words that no reference uses.
 
-The hardest images are written out in the page, which reads without a script. All of them are in small scripts beside
-it, which a page may load from disk where it may not fetch anything: words that occur more than once are numbers in base
-36, captions that several models give are there once, and images come hardest first, some of them a file.
+The page itself contains the hardest images, so that it can be read without scripts. All images are in small scripts,
+because a page that is opened from disk can load scripts but not fetch data. In them, words that occur more than once
+are numbers in base 36, captions that several models give are stored once, and the hardest images come first.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ SMALL_FILE = 12 * 1024
 LONGEST_SIDE = 320
 LARGEST_AS_IT_IS = 1024
 LEFT_OUT = "left out to keep the report small"
-NO_FOLDER = "nobody has said where the files are"
+NO_FOLDER = "the folder of the files is not known"
 MAX_PIXELS = 64_000_000
 
-# What Pillow may try: formats it decodes by itself, without starting other programs.
+# Formats that Pillow decodes itself, without starting other programs.
 _FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF", "PPM")
 _SHOWN_BY_BROWSERS = {"PNG": ".png", "JPEG": ".jpg", "GIF": ".gif", "WEBP": ".webp"}
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
-# Words that describe nothing by themselves.
+# Words without content of their own.
 _FUNCTION_WORDS = frozenset(
     _WORD.findall(
         "a an and are as at be by for from has he her him his in is it its of on one or she some that the their them "
@@ -74,7 +74,7 @@ _IRREGULAR = {
     "shelves": "shelf",
     "wolves": "wolf",
 }
-# British spellings, within words of all their forms, and what they are in American.
+# British spellings, as parts of words in any form, with the American ones.
 _SPELLINGS = {
     "aeroplane": "airplane",
     "analys": "analyz",
@@ -136,16 +136,16 @@ _STEMMER = snowballstemmer.stemmer("english")
 
 @dataclass(frozen=True, slots=True)
 class PictureSource:
-    """Where pictures may be copied from: `folder`, or each data set's own folder as the database has it.
+    """The folder that images may be copied from: `folder`, or each data set's folder in the database.
 
-    A database that somebody else wrote could name any folder of this machine: `recorded` is False for it.
+    A database from somebody else could name any folder of this machine, so `recorded` is False for it.
     """
 
     folder: Path | None = None
     recorded: bool = True
 
     def root(self, dataset: DatasetInfo) -> Path | None:
-        """The folder of a data set's pictures; None where nobody has named one."""
+        """The folder of a data set's images; None if it is not known."""
         if self.folder is not None:
             return self.folder
         return Path(dataset.root) if self.recorded else None
@@ -156,12 +156,11 @@ RECORDED = PictureSource()
 
 @dataclass(frozen=True, slots=True)
 class GalleryPage:
-    """One split: all its images, the hardest first, of which some `cards` are written out, and the scripts by file.
+    """One split: all its images, the hardest first, those on the page itself as `cards`, and the scripts by file.
 
-    Both are empty where the store has no caption of the split, as in a published copy: no page is written.
-    `pictures` are (file, "") or ("", reason) by image id, `labels` distinguish runs of one model. `attention` is the
-    page of the images that have attention maps, or "". `without_pictures` says why there is none at all, "" where
-    there are some.
+    `cards` and `data` are empty if the store has no caption of the split, as in a published copy; then no page is
+    written. `pictures` are (file, "") or ("", reason) by image id, `labels` distinguish runs of one model. `attention`
+    is the page of the images that have attention maps, or "". `without_pictures` is the reason if no image is shown.
     """
 
     file: str
@@ -194,7 +193,7 @@ def gallery_pages(
     folder: Path,
     source: PictureSource,
 ) -> dict[tuple[str, str], GalleryPage]:
-    """Every split on the leaderboard, by data and split; the first that has captions is `gallery.html`."""
+    """A page for every split on the leaderboard, by data and split; the first with captions is `gallery.html`."""
     datasets = {dataset.fingerprint: dataset for dataset in contents.datasets}
     pages: dict[tuple[str, str], GalleryPage] = {}
     budget = PICTURE_BUDGET
@@ -207,7 +206,7 @@ def gallery_pages(
         pictures, budget = _write_pictures(captioned, attended, source.root(dataset), budget, folder, prefix)
         without = "" if any(file for file, _ in pictures.values()) else _why_none(pictures)
         if without:
-            pictures = dict.fromkeys(pictures, ("", ""))  # the page says once what holds of every image
+            pictures = dict.fromkeys(pictures, ("", ""))  # the page states the reason once for all images
         suffix = f"-{index}" if any(page.data for page in pages.values()) else ""
         attention = f"gallery-attention{suffix}.html" if attended else ""
         data = gallery_data(captioned, pictures, labels, prefix, (attention, attended)) if captioned else {}
@@ -235,16 +234,21 @@ def gallery_data(
 ) -> dict[str, str]:
     """The scripts by file: the index first, then the images.
 
-    Each image is [file, domain, picture, why it has none, references, captions, which of the captions each speaker gave
-    (-1: none), CIDEr-D of each speaker times 1000 or null, of which of the index's `kinds` of facts each says something
-    false, a bit a kind]. `attention` is a page, and which images it shows.
+    Each image is [file, domain, picture, reason if it has none, references, captions, the index of each speaker's
+    caption (-1: none), CIDEr-D of each speaker times 1000 or null, false facts of each speaker as bits, one for each of
+    the index's `kinds`]. `attention` is a page and the images that it shows.
     """
     speakers = {caption.key: caption for item in items for caption in item.captions}
     names = Counter(caption.model for caption in speakers.values())
-    texts = [text for item in items for text in (*item.references, *(each.caption for each in item.captions))]
-    counted = Counter(word for text in texts for word in printable(text).split(" "))
-    words = [word for word, times in counted.most_common() if times > 1 and 0 < len(word) <= LONGEST_WORD]
-    codes = {word: np.base_repr(index_of, 36).lower() for index_of, word in enumerate(words)}
+    texts: list[str] = []
+    for item in items:
+        texts += item.references
+        texts += [caption.caption for caption in item.captions]
+    counts: Counter[str] = Counter()
+    for text in texts:
+        counts.update(printable(text).split(" "))
+    words = [word for word, count in counts.most_common() if count > 1 and 0 < len(word) <= LONGEST_WORD]
+    codes = {word: np.base_repr(number, 36).lower() for number, word in enumerate(words)}
     columns = {key: column for column, key in enumerate(speakers)}
     index = {
         "prefix": prefix,
@@ -266,28 +270,28 @@ def gallery_data(
         "forms": forms(texts),
     }
     files = {f"{prefix}index.js": script_call("index", index)}
-    for index_of, start in enumerate(range(0, len(items), IMAGES_A_FILE)):
+    for file_number, start in enumerate(range(0, len(items), IMAGES_A_FILE)):
         images = [_image(item, pictures, codes, columns) for item in items[start : start + IMAGES_A_FILE]]
-        files[f"{prefix}{index_of}.js"] = script_call("images", index_of, images)
+        files[f"{prefix}{file_number}.js"] = script_call("images", file_number, images)
     return files
 
 
 def script_call(function: str, *arguments: object) -> str:
-    """A script that hands data to the page's own: nothing but JSON, in which no text ends the script."""
-    written = ",".join(json.dumps(argument, ensure_ascii=False, separators=(",", ":")) for argument in arguments)
-    escaped = written.replace("<", "\\u003c")  # inside a page too, no text ends the script or begins another
+    """A script that passes JSON data to a function of the page's script."""
+    content = ",".join(json.dumps(argument, ensure_ascii=False, separators=(",", ":")) for argument in arguments)
+    escaped = content.replace("<", "\\u003c")  # within a page, "</script" in a text would end the script
     return f"captionbench.{function}({escaped});\n"
 
 
 def disagreement(item: GalleryItem) -> float | None:
-    """How far the models' CIDEr-D of one image are apart: their standard deviation; None of fewer than two."""
+    """The standard deviation of the models' CIDEr-D of one image; None for fewer than two."""
     ciders = [caption.cider for caption in item.captions if caption.role == "model" and caption.cider is not None]
     return float(np.std(ciders)) if len(ciders) > 1 else None
 
 
 @cache
 def stem(word: str) -> str:
-    """The stem of a word in any case and spelling, by Snowball's English stemmer, which METEOR compares by too."""
+    """The stem of a word in any case and spelling, by Snowball's English stemmer, which METEOR uses too."""
     lower = _BRITISH.sub(lambda match: _SPELLINGS[match[0]], word.lower())
     return str(_STEMMER.stemWord(_IRREGULAR.get(lower, lower)))
 
@@ -297,7 +301,7 @@ def stems(texts: Iterable[str]) -> frozenset[str]:
 
 
 def forms(texts: Iterable[str]) -> list[list[str]]:
-    """Lower-case words that share a stem with another, together; words that are alone with theirs are left out."""
+    """Groups of lower-case words with the same stem; words that share theirs with no other are left out."""
     words_by_stem: dict[str, dict[str, None]] = {}
     for word in dict.fromkeys(word.lower() for text in dict.fromkeys(texts) for word in _WORD.findall(text)):
         words_by_stem.setdefault(stem(word), {})[word] = None
@@ -305,7 +309,7 @@ def forms(texts: Iterable[str]) -> list[list[str]]:
 
 
 def pieces(caption: str, known_stems: frozenset[str]) -> tuple[tuple[str, bool], ...]:
-    """The caption cut into stretches; True for a word whose stem is not known, function words aside."""
+    """The caption in pieces; True for a word whose stem is not known, except for function words."""
     stretches: list[tuple[str, bool]] = []
     end = 0
     for word in _WORD.finditer(caption):
@@ -318,7 +322,11 @@ def pieces(caption: str, known_stems: frozenset[str]) -> tuple[tuple[str, bool],
 def _write_pictures(
     items: Sequence[GalleryItem], first: Iterable[int], root: Path | None, budget: int, folder: Path, prefix: str
 ) -> tuple[dict[int, tuple[str, str]], int]:
-    """Pictures as (file, "") or ("", reason) by image id, `first`, hardest and most disputed, and the bytes left."""
+    """Write images, beginning with `first`, the hardest and the most disputed, as far as the budget goes.
+
+    Returns:
+        (file, "") or ("", reason) by image id, and the bytes left of the budget.
+    """
     disputed = sorted(items, key=lambda item: -(disagreement(item) or 0.0))
     in_turn = (item.image_id for pair in zip(items, disputed, strict=True) for item in pair)
     chosen_ids = list(dict.fromkeys((*first, *in_turn)))[:MAX_PICTURES]
@@ -339,7 +347,7 @@ def _write_pictures(
 
 
 def _why_none(pictures: Mapping[int, tuple[str, str]]) -> str:
-    """Why no picture is shown at all, the commonest reasons first; "" where there are no images."""
+    """The reasons why no image is shown, the commonest first; "" if there are no images."""
     reasons = Counter(reason for _, reason in pictures.values())
     if len(reasons) > 1:
         del reasons[LEFT_OUT]  # of images that were not tried after the others
@@ -359,7 +367,7 @@ def _image(
         wrong[column] = caption.wrong or 0
 
     def coded(text: str) -> str:
-        """The text's words as their numbers; one without a number is itself after an equals sign."""
+        """The text's words as numbers; a word without a number follows an equals sign."""
         return " ".join(codes.get(word) or f"={word}" for word in printable(text).split(" "))
 
     described = [printable(item.file), printable(item.domain or ""), *pictures[item.image_id]]
@@ -368,12 +376,12 @@ def _image(
 
 
 def _rounded(value: float | None) -> int | None:
-    """A score times 1000, of the digits that pages show."""
+    """A score times 1000, with the digits that pages show."""
     return None if value is None else round(10 * float(percent(value)))
 
 
 def thumbnail(root: Path, file: str) -> tuple[bytes | None, str]:
-    """A picture's bytes and suffix; None and why it is not shown, where it lies outside the root or cannot be read."""
+    """An image's bytes and suffix; None and the reason if it is outside the root or cannot be read."""
     try:
         path = (root / file).resolve()
         if not path.is_relative_to(root.resolve()):
@@ -381,12 +389,12 @@ def thumbnail(root: Path, file: str) -> tuple[bytes | None, str]:
         if not path.is_file():
             return None, "the file is not there"
         return _read(path)
-    except Exception as error:  # Pillow's decoders raise nearly anything on damaged data
+    except Exception as error:  # Pillow's decoders raise many types of errors on damaged data
         return None, f"the picture cannot be read ({type(error).__name__})"
 
 
 def _read(path: Path) -> tuple[bytes, str]:
-    """Bytes and suffix of a picture: a small file of a type that browsers show as it is, anything else made smaller."""
+    """Bytes and suffix of an image: a small file that browsers can show is kept, any other is shrunk."""
     from PIL import Image
 
     with warnings.catch_warnings(action="error", category=Image.DecompressionBombWarning):
@@ -401,7 +409,7 @@ def _read(path: Path) -> tuple[bytes, str]:
 
 
 def _shrink(opened: ImageFile) -> bytes:
-    """A JPEG of at most `LONGEST_SIDE` pixels, upright, on white where the picture is transparent."""
+    """A JPEG of at most `LONGEST_SIDE` pixels, upright; transparent pixels become white."""
     from PIL import Image, ImageOps
 
     opened.draft("RGB", (2 * LONGEST_SIDE, 2 * LONGEST_SIDE))

@@ -1,4 +1,4 @@
-"""Pages of the models: paper, configuration, results, costs, example captions, every run, and what the papers print."""
+"""Pages of the models: paper, configuration, results, costs, example captions, runs, and printed scores."""
 
 import json
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ _FURTHER_COSTS = (
     *("train_images_per_second", "train_peak_memory_host", "train_peak_memory_device"),
     "energy_per_image",
 )
-"""Of a model's page, beside those of the leaderboard."""
+"""Costs on a model's page besides those of the leaderboard."""
 _SHARES = (("lowest", 0.0), ("median", 0.5), ("highest", 1.0))
 
 
@@ -48,7 +48,7 @@ ExamplesByRun = Mapping[str, tuple[Example, ...]]
 class Result:
     title: str
     conditions: str
-    place: str
+    rank: str
     table: Table
     examples: tuple[Example, ...]
 
@@ -57,8 +57,10 @@ class Result:
 class ModelPage:
     """Everything about one model.
 
-    `runs` are with their objective, one split and its score. `presets` are those that they were planned with, and what
-    they changed. `beside` names the nearest printed score of each of its scores, and the conditions that differ.
+    Attributes:
+        runs: each with its objective, one split and its score.
+        presets: of the runs, with their deviations from them.
+        nearest_printed: sentences on the nearest printed score for each of its scores, and the conditions that differ.
     """
 
     file: str
@@ -71,7 +73,7 @@ class ModelPage:
     presets: tuple[Deviations, ...]
     metrics: tuple[str, ...]
     printed: dict[str, list[PrintedRow]]
-    beside: tuple[str, ...]
+    nearest_printed: tuple[str, ...]
 
     @property
     def is_reference(self) -> bool:
@@ -86,20 +88,25 @@ def model_pages(contents: Contents, examples: Mapping[tuple[str, str], ExamplesB
     pages = []
     for name, members in sorted(by_model.items()):
         metrics, printed = printed_table(name)
-        rows = [(row, of) for of in contents.groups for row in (*of.rows, *of.references) if row.model == name]
+        rows: list[tuple[Row, Group]] = []
+        for group in contents.groups:
+            rows += [(row, group) for row in (*group.rows, *group.references) if row.model == name]
+        cards = [card(run) for run in members]
+        presets = [deviations(run.config) for run in members]
+        sentences = [sentence for run in members for sentence in published_beside(run)]
         pages.append(
             ModelPage(
                 file=model_page(name),
                 name=name,
-                card=next((pages for pages in map(card, members) if pages.pretraining), card(members[0])),
+                card=next((model_card for model_card in cards if model_card.pretraining), cards[0]),
                 level=ROLES.get(name, ("", ""))[1],
                 runs=list(map(_run, members)),
                 results=tuple(_result(row, group, contents, examples) for row, group in rows),
                 costs=next(filter(None, (_costs(row) for row, _ in rows)), []),
-                presets=tuple(dict.fromkeys(changed for run in members if (changed := deviations(run.config)))),
+                presets=tuple(dict.fromkeys(preset for preset in presets if preset)),
                 metrics=metrics,
                 printed=printed,
-                beside=tuple(dict.fromkeys(sentence for run in members for sentence in published_beside(run))),
+                nearest_printed=tuple(dict.fromkeys(sentences)),
             )
         )
     return pages
@@ -114,7 +121,7 @@ def score_table(by_domain: Mapping[str, Mapping[str, Spread | Quantity]]) -> Tab
 
 
 def examples_by_run(gallery: GalleryPage) -> dict[str, tuple[Example, ...]]:
-    """By run the images of its lowest, median and highest CIDEr-D; one image stands for one of them only."""
+    """By run, the images with its lowest, median and highest CIDEr-D; no image is used twice."""
     scored: dict[str, list[tuple[float, str, GalleryItem]]] = {}
     for item in gallery.items:
         for caption in item.captions:
@@ -145,7 +152,7 @@ def _result(row: Row, group: Group, contents: Contents, examples: Mapping[tuple[
     return Result(
         title=contents.title(group),
         conditions=", ".join(filter(None, (contents.details(group), differences(row.differs)))),
-        place=_place(row, group),
+        rank=_rank_sentence(row, group),
         table=score_table({"overall": scores} | by_domain),
         examples=examples.get((group.fingerprint, group.split), {}).get(row.keys[0], ()),
     )
@@ -156,7 +163,7 @@ def _costs(row: Row) -> list[tuple[str, str, Cell]]:
     return cost_list({name: cost for name, cost in row.costs.items() if name in names and cost.value is not None})
 
 
-def _place(row: Row, group: Group) -> str:
+def _rank_sentence(row: Row, group: Group) -> str:
     if row.role == "reference":
         return "Reference, not ranked."
     cell = rank_cell(row.ranks.get(group.metric))
@@ -166,7 +173,8 @@ def _place(row: Row, group: Group) -> str:
         sentence = f"No rank: {cell.reason or cell.text}"
     else:
         sentence = "No rank"
-    return f"{sentence}; {len(group.rows)} {'model' if len(group.rows) == 1 else 'models'} listed."
+    count = "1 model" if len(group.rows) == 1 else f"{len(group.rows)} models"
+    return f"{sentence}; {count} listed."
 
 
 def _examples(scored: list[tuple[float, str, GalleryItem]], gallery: GalleryPage) -> tuple[Example, ...]:

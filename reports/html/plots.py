@@ -16,13 +16,13 @@ LABEL_HEIGHT = 15.0
 LINE_HEIGHT = 13.0
 LETTER_WIDTH = 6.6
 _LARGE_LETTER = 8.2
-LONGEST = 28  # letters of a name at the end of a line; the rest of a longer one is left to what the mark says
-_AWAY = (0.0, 10.0, 22.0, 36.0, 52.0, 72.0, 96.0, 124.0)
+LONGEST = 28  # letters of a name at the end of a line; a longer one is cut, and the mark's title has it in full
+_DISTANCES = (0.0, 10.0, 22.0, 36.0, 52.0, 72.0, 96.0, 124.0)
 # Right of and below its point, or left of and above it, a label is clear of the front: these are tried first.
 _DIRECTIONS = ((1, 1), (-1, -1), (1, 0), (-1, 1), (1, -1), (-1, 0))
 _NEAR = 12.0
 _PADDING = 0.04  # of an axis, between its ends and the outermost values
-_LEAST_RATIO = 2.0  # of the ends of an axis of costs: differences of a few percent look like a few percent
+_LEAST_RATIO = 2.0  # of the ends of an axis of costs, so that differences of a few percent look small
 
 Scale = Callable[[float], float]
 Box = tuple[float, float, float, float]
@@ -60,8 +60,8 @@ class Label:
 class Series:
     """One named line or point; `colour` is an index into the style sheet's palette; `points` are data values.
 
-    `x_bounds` and `y_bounds` are how far a point may lie from its place; `band` is by x what a line's y lies between.
-    `open_end` marks a training that was still learning when it ended.
+    `x_bounds` and `y_bounds` are the interval of a point; `band` has (x, lowest y, highest y) along a line. `open_end`
+    marks a training that was still learning when it ended.
     """
 
     name: str
@@ -91,9 +91,9 @@ class Drawn:
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """A finished plot; `front` is the path of the best trade-offs, or "", and `best` their places in `drawn`.
+    """A finished plot; `front` is the path of the best trade-offs, or "", and `best` their indices in `drawn`.
 
-    `matched` says how far costs differ that are about the same, and "" of others.
+    `matched` says by how much costs differ if they are about the same, else it is "".
     """
 
     title: str
@@ -132,9 +132,9 @@ def line_plot(
 def trade_off_plot(title: str, x_label: str, y_label: str, series: Sequence[Series]) -> Plot | None:
     """One point a series, quality (up is better) against cost (left is better), and the front of the best trade-offs.
 
-    The x axis is logarithmic where costs differ more than tenfold. Where they differ by less than a tenth, they count
-    as the same. Where there are many points, only those on the front are named: others say their name when they are
-    pointed at. None with fewer than two points.
+    The x axis is logarithmic if costs differ more than tenfold. If they differ by less than a tenth, they count as the
+    same. With many points, only those on the front are labelled; the others have a tooltip. None with fewer than two
+    points.
     """
     if len(series) < 2:
         return None
@@ -168,7 +168,7 @@ def trade_off_plot(title: str, x_label: str, y_label: str, series: Sequence[Seri
 def legend(
     names: Iterable[str], ranked: Iterable[str], colour: Mapping[str, int], open_ended: Collection[str] = ()
 ) -> list[Series]:
-    """Each name once: those that are ranked in that order, then the others, m2 before m10."""
+    """Each name once: ranked names in their order, then the others, m2 before m10."""
     position = {name: index for index, name in reversed(list(enumerate(ranked)))}
     order = sorted(set(names), key=lambda name: (position.get(name, len(position)), natural(name)))
     return [Series(name, colour[name], open_end=name in open_ended) for name in order]
@@ -206,7 +206,7 @@ def _bars(point: Series, spot: tuple[float, float], x_scale: Scale, y_scale: Sca
 
 
 def _staircase(spots: Sequence[tuple[float, float]], front: Sequence[int]) -> list[tuple[float, float]]:
-    """The corners of the line that joins the spots of a front, from cheap to costly."""
+    """The corners of the line through the points of a front, from cheap to costly."""
     corners: list[tuple[float, float]] = []
     for index in front:
         x, y = spots[index]
@@ -221,7 +221,7 @@ def _path(points: Sequence[tuple[float, float]]) -> str:
 
 
 def _bounded(point: Series) -> Series:
-    """The series with bounds that end at 0 if its value is not below: neither a score nor a cost is negative."""
+    """The series with bounds cut at 0 unless its value is negative: scores and costs cannot be."""
     x, y = point.points[0]
     x_bounds, y_bounds = point.x_bounds, point.y_bounds
     if x_bounds and x >= 0:
@@ -241,7 +241,7 @@ def _widened(costs: Sequence[float]) -> tuple[float, float]:
 
 
 def _difference(costs: Sequence[float]) -> str:
-    """By how much costs that are about the same differ; "" if they differ by more."""
+    """The difference of costs that are about the same, in words; "" if they differ by more."""
     low, high = min(costs), max(costs)
     if low == high:
         return "are the same"
@@ -251,7 +251,7 @@ def _difference(costs: Sequence[float]) -> str:
 
 
 def _limits(values: Sequence[float]) -> tuple[float, float]:
-    """The ends of an axis: a little beyond the values, but not below 0 where none is."""
+    """The ends of an axis: a little beyond the values, but not below 0 unless a value is."""
     low, high = min(values), max(values)
     if low == high:
         low, high = low - (abs(low) or 1) / 2, high + (abs(high) or 1) / 2
@@ -291,7 +291,7 @@ def _logarithmic(values: Sequence[float], start: float, end: float) -> tuple[Sca
     def scale(value: float) -> float:
         return start + math.log(value / low) / math.log(high / low) * (end - start)
 
-    # Beyond two decades only the powers of ten have room.
+    # Beyond two decades only the powers of ten fit.
     marks_shown = inside if high / low <= 100 else [mark for mark in inside if f"{mark:e}".startswith("1.0")]
     return scale, tuple((round(scale(mark), 1), f"{mark:g}") for mark in marks_shown)
 
@@ -303,46 +303,46 @@ def _round_step(rough: float) -> float:
 
 
 def _point_label(name: str, spot: tuple[float, float], placed: list[Box], frame: Frame) -> Label:
-    """The nearest place beside a point that covers nothing placed before, or what covers least; it is then taken."""
+    """A label near its point that overlaps boxes in `placed` as little as possible; its own box is added to them."""
     width = _LARGE_LETTER * len(name)
     best: tuple[int, Box, float] | None = None
-    for away in _AWAY:
+    for distance in _DISTANCES:
         for x_side, y_side in _DIRECTIONS:
-            baseline = spot[1] + 4 + y_side * (11 + away)
-            box_left = spot[0] + (7 + away / 2 if x_side > 0 else -7 - away / 2 - width)
+            baseline = spot[1] + 4 + y_side * (11 + distance)
+            box_left = spot[0] + (7 + distance / 2 if x_side > 0 else -7 - distance / 2 - width)
             box_left = min(max(box_left, frame.left + 2), frame.width - 2 - width)
             box = (box_left, baseline - LABEL_HEIGHT + 2, box_left + width, baseline + 2)
             if box[1] < frame.top - 14 or box[3] > frame.bottom:
                 continue
-            hit = sum(box[0] < x2 and x1 < box[2] and box[1] < y2 and y1 < box[3] for x1, y1, x2, y2 in placed)
-            if best is None or hit < best[0]:
-                best = hit, box, away
-            if hit == 0:
+            overlaps = sum(box[0] < x2 and x1 < box[2] and box[1] < y2 and y1 < box[3] for x1, y1, x2, y2 in placed)
+            if best is None or overlaps < best[0]:
+                best = overlaps, box, distance
+            if overlaps == 0:
                 break
         if best is not None and best[0] == 0:
             break
-    assert best is not None, "a plot is higher than a label: some side of every point has room"
-    _, box, away = best
+    assert best is not None, "a plot is higher than a label, so that some side of every point is free"
+    _, box, distance = best
     placed.append(box)
     anchor = "start" if box[0] >= spot[0] else "end"
     anchor_x = box[0] if anchor == "start" else box[2]
-    return Label(round(anchor_x, 1), round(box[3] - 2, 1), anchor, _leader(spot, box) if away else "")
+    return Label(round(anchor_x, 1), round(box[3] - 2, 1), anchor, _leader(spot, box) if distance else "")
 
 
-def _end_labels(ends: Sequence[tuple[float, float]], frame: Frame) -> list[Label]:
-    """Names right of the axes beside the ends of lines, moved up and down until each has a line of its own."""
-    order = sorted(range(len(ends)), key=lambda index: ends[index][1])
+def _end_labels(line_ends: Sequence[tuple[float, float]], frame: Frame) -> list[Label]:
+    """Names to the right of the ends of lines, moved up and down until they do not overlap."""
+    order = sorted(range(len(line_ends)), key=lambda index: line_ends[index][1])
     heights: list[float] = []
     for index in order:
         lowest = heights[-1] + LINE_HEIGHT if heights else frame.top
-        heights.append(max(ends[index][1], lowest))
+        heights.append(max(line_ends[index][1], lowest))
     limit = frame.bottom
     for position in range(len(heights) - 1, -1, -1):
         heights[position] = min(heights[position], limit)
         limit = heights[position] - LINE_HEIGHT
-    labels = [Label(0, 0, "start")] * len(ends)
+    labels = [Label(0, 0, "start")] * len(line_ends)
     for index, height in zip(order, heights, strict=True):
-        x, y = ends[index]
+        x, y = line_ends[index]
         start, end = x + 5, frame.right + 12
         far = end - start > _NEAR or abs(height - y) > 1
         leader = f"M{start:g} {y:g}L{end:g} {round(height, 1):g}" if far else ""
@@ -351,7 +351,7 @@ def _end_labels(ends: Sequence[tuple[float, float]], frame: Frame) -> list[Label
 
 
 def _leader(spot: tuple[float, float], box: Box) -> str:
-    """From the edge of a point's mark to the nearest place on a label's box."""
+    """The path from the edge of a point's mark to the nearest position on a label's box."""
     x = min(max(spot[0], box[0]), box[2])
     y = min(max(spot[1], box[1] + 2), box[3])
     length = math.hypot(x - spot[0], y - spot[1])

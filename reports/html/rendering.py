@@ -1,4 +1,4 @@
-"""Names of the report's files and its templates: every text of a store is escaped, and none becomes a path."""
+"""Names of the report's files, and its templates: texts of a store are escaped, and never become paths."""
 
 import base64
 import gzip
@@ -40,7 +40,7 @@ def runs_file(model: str) -> str:
 def packed(pages: Mapping[str, str]) -> str:
     """Pages by name as text that a script of the report unpacks: JSON, gzip, base64.
 
-    The sections of all pages stand beside each other, first all first ones: what gzip finds again is near.
+    Sections are ordered by their position in pages, because gzip compresses similar texts better if they are near.
     """
     sections = [re.split("(?=<section)", page) for page in pages.values()]
     return compressed({"names": list(pages), "sections": list(zip_longest(*sections, fillvalue=""))})
@@ -53,7 +53,7 @@ def compressed(content: object) -> str:
 
 
 def model_page(model: str) -> str:
-    """The page of a model: `family.variant.html`; a name that the zoo would refuse is replaced by its digest."""
+    """The page of a model: `family.variant.html`; a name that the zoo does not allow is replaced by its digest."""
     plain = len(model) <= 120 and _MODEL.fullmatch(model)
     return f"models/{model.replace('/', '.') if plain else _digest(model)}.html"
 
@@ -105,24 +105,24 @@ def linked(text: str) -> Markup:
     text = printable(text)
     parts: list[Markup | str] = []
     end = 0
-    for found in _LINK.finditer(text):
-        shown = found[0].rstrip(_TRAILING)
-        target = f"https://arxiv.org/abs/{found[1]}" if found[1] else shown
-        link = Markup('<a class="out" rel="noreferrer" href="{}">{}</a>').format(target, shown)
-        parts += [escape(text[end : found.start()]), link]
-        end = found.start() + len(shown)
+    for match in _LINK.finditer(text):
+        address = match[0].rstrip(_TRAILING)
+        target = f"https://arxiv.org/abs/{match[1]}" if match[1] else address
+        link = Markup('<a class="out" rel="noreferrer" href="{}">{}</a>').format(target, address)
+        parts += [escape(text[end : match.start()]), link]
+        end = match.start() + len(address)
     return Markup("").join([*parts, escape(text[end:])])
 
 
 def _printable(value: Any) -> Any:
     """Text without characters that HTML forbids; `Markup` is made of such text."""
-    # Most text is printable as Python has it, which is stricter, and much quicker to find out.
+    # Python's own test is stricter and much faster, and most text passes it.
     is_text = isinstance(value, str) and not isinstance(value, Markup)
     return printable(value) if is_text and not value.isprintable() else value
 
 
 def _places(by_metric: Mapping[str, Cell]) -> str:
-    """What a table that is sorted by another metric shows, as JSON: text, value to sort by, explanation, ranks."""
+    """Ranks by other metrics as JSON, for a table that is sorted by one: text, value to sort by, reason, ranks."""
     return json.dumps({name: [cell.text, cell.value, cell.reason, cell.ranks] for name, cell in by_metric.items()})
 
 

@@ -1,6 +1,6 @@
-"""The HTML report: one folder of plain pages that opens from disk, reads without a script and needs no network.
+"""The HTML report: one folder of plain pages that opens from disk, can be read without scripts and needs no network.
 
-The folder is replaced as a whole, so that a reader never sees half of a new report, or pages of an old one.
+The folder is replaced as a whole, so that a reader never sees a partial report, or pages of an old one.
 """
 
 import glob
@@ -52,14 +52,14 @@ _PAGES = {
     "models.html": "Models",
     "method.html": "Method",
 }
-"""The pages of the menu, by file; a report has those for which there is something to show."""
+"""The pages of the menu, by file; pages without content are left out of a report."""
 _ABSENT = {
-    "costs.html": "Costs: no finished run has any. Of captions that were given, nothing else is known.",
+    "costs.html": "Costs: no finished run has any. Rows of given captions have no costs.",
     "trade-offs.html": "Trade-offs: fewer than two models have a score and a cost.",
     "curves.html": "Curves: no run has recorded an epoch of training.",
     "gallery.html": "Gallery: the database has no captions of finished runs. Copies by bench db publish have none.",
 }
-"""Why a page may be left out of a report."""
+"""The reasons for pages that are left out of a report."""
 
 
 def write_report(
@@ -69,7 +69,7 @@ def write_report(
     options: RankingOptions = RankingOptions(),
     pictures: PictureSource = RECORDED,
 ) -> Path:
-    """Write the report of everything in the store; the folder is replaced as a whole, at the very end."""
+    """Write the report of everything in the store; the folder is replaced as a whole when it is complete."""
     contents = Contents.read(store, metric, options)
     with replaced(out_dir) as folder:
         for name in ("gallery", "models", "runs"):
@@ -83,17 +83,19 @@ def write_report(
 
 @contextmanager
 def replaced(folder: Path) -> Iterator[Path]:
-    """Give an empty folder beside `folder` to write into, and put it in `folder`'s place once it is complete.
+    """An empty folder to write into, which replaces `folder` at the end of the block.
 
-    When the block raises, `folder` stays as it was. Only a report, an empty folder or nothing is ever replaced; files
-    that were put into a report by others stay in it.
+    If the block raises, `folder` stays unchanged. Only a report or an empty folder is replaced; other files in a report
+    are kept.
     """
     folder = folder.absolute()
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise StoreError(f"{folder} is not a folder", "choose another with --out DIR")
     if folder.is_dir() and not (folder / MARKER).is_file() and any(folder.iterdir()):
-        why = "holds files that are not a report; writing one would delete them"
-        raise StoreError(f"{folder} {why}", "choose a new or empty folder with --out DIR")
+        raise StoreError(
+            f"{folder} holds files that are not a report; writing one would delete them",
+            "choose a new or empty folder with --out DIR",
+        )
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         _remove_abandoned(folder)
@@ -105,10 +107,10 @@ def replaced(folder: Path) -> Iterator[Path]:
             new = work / "new"
             new.mkdir()
             yield new
-            with _locked(folder.parent):  # other reports end one after another
-                own = sorted(_files(new))
+            with _locked(folder.parent):  # only one report is put in place at a time
+                written = sorted(_files(new))
                 _keep_foreign(folder, new)
-                lines = ["Written by bench report, which replaces this folder, but files of other names.", *own]
+                lines = ["Written by bench report, which replaces this folder, but files of other names.", *written]
                 (new / MARKER).write_text("\n".join(lines) + "\n", encoding="utf-8")
                 _swap(new, folder, work / "old")
     except OSError as error:
@@ -119,7 +121,7 @@ def replaced(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def _locked(folder: Path, *, wait: bool = True) -> Iterator[None]:
-    """Hold the lock of a folder; without `wait`, OSError where another process holds it."""
+    """Hold the lock of a folder; without `wait`, OSError if another process holds it."""
     if fcntl is None:
         if not wait:
             raise OSError("this system cannot tell whether another process holds the folder")
@@ -145,16 +147,16 @@ class _PageWriter:
         self._environment = template_environment([(file, name) for file, name in _PAGES.items() if file in pages])
 
     def render(self, file: str, template: str, page: str | None = None, **content: Any) -> str:
-        """The text of a file; `page` is the menu's entry that it belongs to, if not its own."""
-        known = {"page": page or file, "root": "../" * file.count("/"), "inline_style": False}
-        return self._environment.get_template(template).render(known | content)
+        """The text of a file; `page` is its entry in the menu, by default the file itself."""
+        context = {"page": page or file, "root": "../" * file.count("/"), "inline_style": False}
+        return self._environment.get_template(template).render(context | content)
 
     def write(self, file: str, template: str, page: str | None = None, **content: Any) -> None:
         """Render a file and write it."""
         self.write_text(file, self.render(file, template, page, **content))
 
     def write_text(self, file: str, text: str) -> None:
-        """Write a file as it is."""
+        """Write text to a file."""
         (self.folder / file).write_text(text, encoding="utf-8")
 
 
@@ -258,12 +260,12 @@ def _run_content(
     run: Run, colour: Mapping[str, int], examples: Mapping[tuple[str, str], ExamplesByRun]
 ) -> dict[str, Any]:
     splits = run.scores.splits
-    seen = {split: contamination(run.pretraining, run.dataset, split) for split in splits}
+    seen_data = {split: contamination(run.pretraining, run.dataset, split) for split in splits}
     return {
         "run": run,
         "card": card(run),
         "deviations": deviations(run.config),
-        "contamination": {split: found for split, found in seen.items() if found},
+        "contamination": {split: overlap for split, overlap in seen_data.items() if overlap},
         "signature": format_signature(run.signature, RANKING_METRIC),
         "scores": [(split, score_table(run.scores.by_domain(split))) for split in splits],
         "examples": {split: examples.get((run.fingerprint, split), {}).get(run.key, ()) for split in splits},
@@ -277,9 +279,9 @@ def _run_content(
 
 
 def _remove_abandoned(folder: Path) -> None:
-    """Remove what commands that were killed had begun to write for `folder`; whoever is still at it holds a lock.
+    """Remove temporary folders of killed commands that wrote `folder`; those of running commands are locked.
 
-    A report that was moved aside, and not yet replaced when the command was killed, is put back.
+    If a command was killed between moving the old report away and replacing it, the old report is put back.
     """
     for work in folder.parent.glob(f".{glob.escape(folder.name)}-*"):
         if not (work / "new").is_dir() and not (work / "old").is_dir():
@@ -295,11 +297,11 @@ def _files(folder: Path) -> set[str]:
 
 
 def _keep_foreign(folder: Path, new: Path) -> None:
-    """Copy what the report in `folder` does not list as its own."""
+    """Copy the files in `folder` that the old report did not write."""
     if not (folder / MARKER).is_file():
         return
-    own = (folder / MARKER).read_text(encoding="utf-8").splitlines()
-    for name in sorted(_files(folder) - {MARKER, *own} - _files(new)):
+    written = (folder / MARKER).read_text(encoding="utf-8").splitlines()
+    for name in sorted(_files(folder) - {MARKER, *written} - _files(new)):
         (new / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(folder / name, new / name, follow_symlinks=False)
 

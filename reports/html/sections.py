@@ -1,4 +1,4 @@
-"""What pages of tables show: the leaderboard's summary, filters and whiskers, scores by domain, costs, and method."""
+"""Contents of pages with tables: the leaderboard's summary, filters and whiskers, scores by domain, costs, method."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -35,7 +35,7 @@ class Scale:
     meaning: str
 
     def at(self, value: float) -> float:
-        """Where a value is, in units of the drawing: from 3 to its width less 3."""
+        """The position of a value in units of the drawing: from 3 to its width less 3."""
         share = (value - self.least) / (self.most - self.least)
         return round(3 + (WIDTH - 6) * share, 1)
 
@@ -50,7 +50,7 @@ Part = tuple[str, str, str, str]
 class Section:
     """Plots with their legend, tables by title, and by model the counted parts.
 
-    `details` are the conditions, in words, that tell it from others of its title.
+    `details` are the conditions, in words, that distinguish it from sections of the same title.
     """
 
     id: str
@@ -76,19 +76,20 @@ def summary(contents: Contents) -> str:
     text += f"{_many(len(runs), 'finished run')}"
     for status in ("failed", "skipped", "interrupted", "running", "planned"):
         count = sum(failure.state == status for failure in contents.failures)
-        text += f", {count} {status}" if count else ""
+        if count:
+            text += f", {count} {status}"
     sizes = next((dataset.split_sizes for dataset in contents.datasets if dataset.name == groups[0].dataset), {})
     trained = f" Trained on {sizes['train']:,} images." if len(contents.datasets) == 1 and "train" in sizes else ""
     return f"{text}.{trained}"
 
 
 def facets(board: Board) -> dict[str, list[str]]:
-    """By what a leaderboard's rows may be chosen, with the values that occur; facets of one value are left out."""
+    """The facets that a leaderboard's rows can be filtered by, with their values; those of one value are left out."""
     values_of: dict[str, set[str]] = {"family": set(), "objective": set()}
     for line in board.table.all_lines:
         for name, value in line.facets.items():
             values_of[name].add(value)
-    # The rest comes last.
+    # Families of a single model come last.
     ordered = {
         name: sorted(values, key=lambda value: (value == ONE_MODEL, value)) for name, values in values_of.items()
     }
@@ -96,8 +97,9 @@ def facets(board: Board) -> dict[str, list[str]]:
 
 
 def scale(board: Board) -> Scale | None:
-    """Of the scores that rank a board's models, baselines left out; None where no row has an interval to draw."""
-    lines, index = board.table.all_lines, board.table.index(board.metric)
+    """The scale of the scores that rank a board's models, without baselines; None if no row has an interval."""
+    lines = board.table.all_lines
+    index = board.table.index(board.metric)
     assert index is not None
     models = [line.cells[index] for line in board.table.lines if not line.tag]
     bounds = [end for cell in models if cell.bounds for end in cell.bounds]
@@ -109,16 +111,18 @@ def scale(board: Board) -> Scale | None:
     meaning = f"Bars are 95 % intervals, from {percent(least)} to {percent(most)}"
     if levels:
         tick_names = ", ".join(f"{name} {percent(value)}" for value, name in levels)
-        meaning += f"; {'the tick is' if len(levels) == 1 else 'the ticks are, from left to right,'} {tick_names}"
+        introduction = "the tick is" if len(levels) == 1 else "the ticks are, from left to right,"
+        meaning += f"; {introduction} {tick_names}"
     plain = Scale(least, most, "", f"{meaning}.")
     return replace(plain, ticks="".join(f"M{plain.at(value):g} 0v12" for value, _ in levels))
 
 
 def domain_sections(contents: Contents, counts: Mapping[tuple[str, str], Mapping[str, int]]) -> list[Section]:
-    """The groups that have domains, those of most rows first, a table a metric."""
+    """The groups that have domains, largest first, with one table for each metric."""
     sections: list[Section] = []
     for group in contents.groups:
-        images, tables = counts.get((group.fingerprint, group.split), {}), {}
+        images = counts.get((group.fingerprint, group.split), {})
+        tables = {}
         for name in metrics_by_domain():
             table = by_domain(group, name, images, contents.runs, contents.facets)
             if table and any(map(table.values, range(len(table.columns)))):
@@ -133,12 +137,11 @@ def domain_sections(contents: Contents, counts: Mapping[tuple[str, str], Mapping
 
 
 def cost_sections(contents: Contents) -> list[Section]:
-    """Costs by group, a table a theme, where any was measured; splits of the same runs share one section."""
+    """Measured costs by group, with one table for each theme; splits of the same runs share one section."""
     groups_by_runs: dict[frozenset[str], Group] = {}
     for group in contents.groups:
-        groups_by_runs.setdefault(
-            frozenset(key for row in group.rows for key in row.keys), group
-        )  # splits rank them otherwise
+        run_keys = frozenset(key for row in group.rows for key in row.keys)
+        groups_by_runs.setdefault(run_keys, group)  # splits of the same runs differ only in ranks
     sections = []
     for index, group in enumerate((group for keys, group in groups_by_runs.items() if keys), start=1):
         tables = cost_tables(group, contents.facets)
@@ -152,7 +155,7 @@ def cost_sections(contents: Contents) -> list[Section]:
 
 
 def counted_parts(operators: Mapping[str, Any]) -> list[Part]:
-    """Traced parts as the counter of multiply-accumulates leaves them; entries of another form are not parts."""
+    """The parts that the counter of multiply-accumulates recorded; entries of another form are ignored."""
     counted_of_parts = []
     for name, part in operators.items():
         if isinstance(part, Mapping) and {"macs", "by_operator", "uncounted"} <= part.keys():
@@ -172,9 +175,9 @@ def _many(count: int, noun: str) -> str:
 
 
 def cost_tables(group: Group, facets: Facets) -> dict[str, Table]:
-    """What the group's rows cost, by theme, noisy latencies marked; themes without a cost are left out.
+    """The costs of the group's rows by theme, noisy latencies marked; themes without a cost are left out.
 
-    What the evaluation of their captions took is no cost of theirs.
+    The time to evaluate captions is not a cost of the model.
     """
     rows = [row for row in (*group.rows, *group.references) if row.costs]
     by_theme: dict[str, list[str]] = {theme: [] for theme in THEMES}
@@ -183,11 +186,11 @@ def cost_tables(group: Group, facets: Facets) -> dict[str, Table]:
         info = cost_info(name, unit)
         if info.type != "evaluation":
             by_theme[info.theme].append(name)
-    return {theme: _told(_table(group, names, rows, facets)) for theme, names in by_theme.items() if names}
+    return {theme: _summarise(_table(group, names, rows, facets)) for theme, names in by_theme.items() if names}
 
 
 def _table(group: Group, names: Sequence[str], rows: Sequence[Row], facets: Facets) -> Table:
-    """The costs, and after each of the leaderboard's a column of how many times the blind model's it is."""
+    """The costs; each one of the leaderboard is followed by its ratio to the blind model's."""
     compared = {cost.name for cost in leaderboard_costs(names)}
     columns = []
     for name in names:
@@ -203,7 +206,7 @@ def _table(group: Group, names: Sequence[str], rows: Sequence[Row], facets: Face
 
 
 def _ratio(column: Column, group: Group) -> list[Column]:
-    """The column of ratios to the blind model's cost, or else to the least; none where there is nothing to compare."""
+    """The column of ratios to the blind model's cost, or else to the least; none if there is nothing to compare."""
     cells = [(row, column.read(row, group)) for row in (*group.rows, *group.references)]
     values = [cell.value for _, cell in cells if cell.value is not None and not cell.other_machine]
     blind = next((cell.value for row, cell in cells if row.model == _BLIND and not cell.other_machine), None)
@@ -224,7 +227,7 @@ def _ratio(column: Column, group: Group) -> list[Column]:
     return [Column(name, read, f"{column.name}, {meaning}", name, descending=False)]
 
 
-def _told(table: Table) -> Table:
+def _summarise(table: Table) -> Table:
     """The table without columns that are empty or the same in every row, which become sentences."""
 
     def is_same(index: int) -> bool:
@@ -244,7 +247,7 @@ def _told(table: Table) -> Table:
     by_reason: dict[str, list[str]] = {}
     for index in empty:
         reasons = [line.cells[index].reason or "" for line in table.lines or table.references]
-        # What seeds say alike is said once.
+        # The same reason of several seeds is given once.
         parts = dict.fromkeys(_SEED.sub("", part) for reason in reasons for part in reason.split("; "))
         by_reason.setdefault("; ".join(filter(None, parts)), []).append(table.columns[index].name)
     sentences = [f"Not measured here: {'; '.join(names)} ({reason})." for reason, names in by_reason.items()]
@@ -256,8 +259,9 @@ def _told(table: Table) -> Table:
 
 
 def method(contents: Contents) -> dict[str, Any]:
-    """What the page shows: the conditions of every table, and what its metrics, levels and costs mean."""
-    groups, runs = contents.groups, contents.runs
+    """The content of the page: the conditions of every table, and the meaning of metrics, levels and costs."""
+    groups = contents.groups
+    runs = contents.runs
     rows = [row for group in groups for row in (*group.rows, *group.references)]
     scored = (scores for row in rows for scores in (row.scores, *row.domains.values()))
     metrics = metric_order(name for scores in scored for name in scores)
@@ -274,7 +278,7 @@ def method(contents: Contents) -> dict[str, Any]:
 
 
 def _tuning(label: str | None) -> str:
-    """The field `tuned` of a signature, such as "12x300+2x2#1a2b3c", in words; "" where nothing was tuned."""
+    """The field `tuned` of a signature, such as "12x300+2x2#1a2b3c", in words; "" if nothing was tuned."""
     if label is None:
         return ""
     searched, _, finals = label.partition("#")[0].partition("+")

@@ -1,4 +1,4 @@
-"""Sections of plots: quality against cost, and learning curves, a line a row of the leaderboard over its seeds."""
+"""Sections of plots: quality against cost, and learning curves with one line for each row of the leaderboard."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -22,7 +22,7 @@ from results.statistics.learning import mean_learning
 
 
 def trade_off_sections(contents: Contents, colour: Mapping[str, int]) -> list[Section]:
-    """The groups of which at least one plot of two points can be drawn, those of most rows first."""
+    """The groups with at least one plot of two points, largest first."""
     sections: list[Section] = []
     for group in contents.groups:
         axes = axes_of(group)
@@ -65,8 +65,10 @@ def _series(row: Row, cost: Quantity, name: str, unit: float, label: str, colour
     bounds = numbers.bounds(score.low, score.high, numbers.percent)
     quality = f"CIDEr-D {numbers.percent(score.mean)}{f' ({bounds})' if bounds else ''}"
     text = f"{row.model}: {quality}, {numbers.significant(cost.value / unit)} {label}"
-    text += " (noisy)" if is_noisy(row, name) else ""
-    text += ", still learning" if row.still_learning else ""
+    if is_noisy(row, name):
+        text += " (noisy)"
+    if row.still_learning:
+        text += ", still learning"
     x_bounds = None if cost.low is None or cost.high is None else (cost.low / unit, cost.high / unit)
     y_bounds = None if score.low is None or score.high is None else (100 * score.low, 100 * score.high)
     if y_bounds is None and score.sd is not None:
@@ -86,7 +88,7 @@ def _table(
         def read(row: Row, _: Group) -> Cell:
             return cost_cell(replace(row, costs={**row.costs, **costs[row.keys]}), axis.cost)
 
-        # The numbers of sizes are the only ones without a unit.
+        # Only numbers of parameters have no unit.
         heading = axis.title if axis.cost != "parameters" else "Size, parameters"
         _, meaning = axis.scale(of_row[axis.cost] for of_row in costs.values())
         return Column(heading, read, meaning, axis.title, descending=False)
@@ -112,9 +114,10 @@ _COLUMNS = tuple(
 
 
 def curve_sections(contents: Contents, colour: Mapping[str, int]) -> list[Section]:
-    """Learning curves by conditions, those of most rows first; runs that did not finish have lines of their own.
+    """Learning curves by conditions, the largest groups first; runs that did not finish have separate lines.
 
-    Losses of other objectives or data lie on other scales, and lines of one model would look alike.
+    Conditions get separate plots, because losses of other objectives or data have other scales, and lines of one model
+    would look the same.
     """
     runs = contents.runs
     rows = {row.keys: differences(row.differs) for group in contents.groups for row in group.rows}
@@ -154,7 +157,8 @@ def curve_plots(rows: Sequence[Sequence[Run]], colour: Mapping[str, int]) -> lis
     for members in rows:
         validated = by_epoch(members, lambda epoch: None if epoch.val_cider is None else 100 * epoch.val_cider)
         losses = by_epoch(members, lambda epoch: epoch.train_loss)
-        name = f"{members[0].model}, " + (f"{len(members)} seeds" if len(members) > 1 else f"seed {members[0].seed}")
+        seeds = f"{len(members)} seeds" if len(members) > 1 else f"seed {members[0].seed}"
+        name = f"{members[0].model}, {seeds}"
         hue = colour[members[0].model]
         cider.append(_curve(members, hue, validated, name, 1))
         loss.append(_curve(members, hue, losses, name, 3))

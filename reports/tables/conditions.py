@@ -19,7 +19,7 @@ _DIGEST = re.compile(r"#[0-9a-f]{4,}")
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """The words of one leaderboard by menu; "" where it has no such condition.
+    """The words of one leaderboard by menu; "" if it has no such condition.
 
     `others` are the conditions that no other menu names, where only these tell it from another leaderboard.
     """

@@ -78,7 +78,7 @@ class Contents:
         return conditions_of(self.groups, self.dataset_names)
 
     def words_of_runs(self, dataset: str, signature: Mapping[str, str]) -> str:
-        """The conditions of runs with this signature, on any split, in words; "" where no leaderboard has such runs."""
+        """The conditions of runs with this signature, on any split, in words; "" if no leaderboard has such runs."""
         varying = [menu for menu in menus(self.conditions) if menu not in ("Data", "Track")]
         for conditions, group in zip(self.conditions, self.groups, strict=True):
             if (group.dataset, group.signature) == (dataset, signature):

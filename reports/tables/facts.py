@@ -132,7 +132,7 @@ def _plain(name: str) -> str:
 
 
 def learning_label(row: Row) -> Badge | None:
-    """What a reader must know of how the row's training ended; None where nothing."""
+    """What a reader must know of how the row's training ended; None if nothing."""
     if row.still_gains and row.gain is not None:  # what a longer training gave says more than how this one ended
         times = f"{row.gain.times:g} times the updates"
         return Badge("still gains", f"{times} gave more than the margin; the table by budget says how much", "↗")

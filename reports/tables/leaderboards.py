@@ -72,7 +72,7 @@ def _published(runs: Mapping[str, Run], domains: Mapping[str, int] | None = None
 def by_domain(
     group: Group, metric: str, images: Mapping[str, int], runs: Mapping[str, Run], facets: Facets
 ) -> Table | None:
-    """One metric in each domain alone and overall, as nocaps results are given; None where no domain has it."""
+    """One metric in each domain alone and overall, as nocaps results are given; None if no domain has it."""
     rows = (*group.rows, *group.references)
     if not any(metric in scores for row in rows for scores in row.domains.values()):
         return None
@@ -86,7 +86,7 @@ def by_domain(
 
 
 def people(group: Group, facets: Facets) -> Titled | None:
-    """The models beside `human`, scored against one reference less each; None where either lacks such scores."""
+    """The models beside `human`, scored against one reference less each; None if either lacks such scores."""
 
     def held_out(row: Row) -> float:
         spread = row.held_out.get(RANKING_METRIC)
@@ -121,7 +121,7 @@ def _references_per_image(nrefs: str, split: str) -> str:
 
 
 def more_metrics(groups: Sequence[Group], facets: Facets) -> Titled | None:
-    """What `bench run --more-metrics` measured of the rows of a group or of several of one split, None where nothing.
+    """What `bench run --more-metrics` measured of the rows of a group or of several of one split, None if nothing.
 
     Its sentences say what each metric is, and why others, that were asked for, have no value in any row.
     """

@@ -53,7 +53,7 @@ def fact_columns(measure: str, kinds: Sequence[str], domains: Sequence[str] = ("
 
 
 def what_is_wrong(group: Group, facets: Facets) -> Titled | None:
-    """The terminal's short form: F of every kind; None where rows have no facts."""
+    """The terminal's short form: F of every kind; None if rows have no facts."""
     if not any(row.facts for row in group.rows):
         return None
     table = table_of(group, fact_columns("F", kinds_of(group)), facets, lambda row: bool(row.facts), badged=False)

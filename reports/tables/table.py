@@ -65,7 +65,7 @@ class Table:
 
     @cached_property
     def noted_models(self) -> dict[str, str]:
-        """By note the models that it is of; "" where it is of all."""
+        """By note the models that it is of; "" if it is of all."""
         models: dict[str, dict[str, None]] = {}
         for line in self.all_lines:
             for note in line.notes:
@@ -90,7 +90,7 @@ class Table:
 
     @cached_property
     def best_texts(self) -> list[str]:
-        """By column the best number of a model, as it is shown; "" where nothing is to be compared."""
+        """By column the best number of a model, as it is shown; "" if nothing is to be compared."""
         best: list[str] = []
         for index, column in enumerate(self.columns):
             cells = [line.cells[index] for line in self.lines if not line.tag]

@@ -82,7 +82,7 @@ def headline(group: Group) -> str:
 
 
 def best_row(group: Group) -> Row | None:
-    """The model that `headline` speaks of; None where there is none."""
+    """The model that `headline` speaks of; None if there is none."""
     return next(iter(group.models), None)
 
 
@@ -138,7 +138,7 @@ def _lead(models: Sequence[Row], group: Group) -> str:
 
 
 def without_rank(group: Group) -> str:
-    """How many models of a group with ranks have none, and why; "" where all have one."""
+    """How many models of a group with ranks have none, and why; "" if all have one."""
     models = group.models
     without = [row for row in models if not group.is_ranked(row)]
     if not without or len(without) == len(models):
@@ -183,7 +183,7 @@ class LongerTraining:
 
 
 def longer_training(groups: Sequence[Group]) -> LongerTraining | None:
-    """How models that had not finished learning are trained longer; None where there are none, or more of the same
+    """How models that had not finished learning are trained longer; None if there are none, or more of the same
     settings would not help."""
     rows = _unfinished_rows(groups)
     # Where the rate was near zero, more epochs of the same settings would be spent like the last ones.
@@ -202,7 +202,7 @@ def longer_training(groups: Sequence[Group]) -> LongerTraining | None:
 
 
 def needs_longer_training(groups: Sequence[Group]) -> str:
-    """Which models had not finished learning, and the options that train them longer; "" where none was."""
+    """Which models had not finished learning, and the options that train them longer; "" if none was."""
     models_by_end: dict[str, dict[str, None]] = {}
     for row in _unfinished_rows(groups).values():
         models_by_end.setdefault(_LONGER[row.training_end], {})[row.model] = None
@@ -279,7 +279,7 @@ def _counted(rows: Sequence[Row]) -> str:
 
 
 def _cheapest(leaders: Sequence[Row]) -> str:
-    """Which of several best models trains in the least time; "" where machines differ."""
+    """Which of several best models trains in the least time; "" if machines differ."""
     comparable = [row for row in leaders if not is_of_other_machine(row, "train_seconds")]
     timed = [(cost_.value, row) for row in comparable if (cost_ := row.costs.get("train_seconds")) and cost_.value]
     if len(timed) != len(leaders) or len(timed) < 2:
@@ -403,7 +403,7 @@ PairTable = tuple[tuple[str, tuple[PairCell | None, ...]], ...]
 
 
 def pair_table(group: Group) -> PairTable | None:
-    """Rows and columns of the compared models; None where fewer than three were compared."""
+    """Rows and columns of the compared models; None if fewer than three were compared."""
     comparisons = group.comparisons
     if comparisons is None or len(comparisons.rows) < 3:
         return None
@@ -412,7 +412,7 @@ def pair_table(group: Group) -> PairTable | None:
 
 
 def pair_cell(group: Group, row: int, column: int) -> PairCell | None:
-    """What is known of two rows, by their indices; None where they were not compared."""
+    """What is known of two rows, by their indices; None if they were not compared."""
     comparisons = group.comparisons
     if comparisons is None or (compared := comparisons.between(row, column)) is None:
         return None

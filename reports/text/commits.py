@@ -1,4 +1,4 @@
-"""What a change of the code did to trained models: on an 80-column terminal, in Markdown and in JSON."""
+"""The effect of a code change on trained models: on an 80-column terminal, in Markdown and in JSON."""
 
 from dataclasses import asdict
 from typing import Any, Final
@@ -28,11 +28,11 @@ def conclusion(result: CommitComparison) -> str:
     failures = [_worse(change) for change in result.worse] + [_lost(run) for run in result.lost]
     if failures:
         text = f"Failed: {failures[0]}."
-        more = len(failures) - 1
-        if more == 1:
+        further_count = len(failures) - 1
+        if further_count == 1:
             text += " And 1 more finding."
-        elif more:
-            text += f" And {more} more findings."
+        elif further_count:
+            text += f" And {further_count} more findings."
         return text
     if result.untested:
         change = result.untested[0]
@@ -44,7 +44,7 @@ def conclusion(result: CommitComparison) -> str:
 
 
 def _blind_spot(result: CommitComparison) -> str:
-    """What fall may have gone unseen."""
+    """A sentence on the largest fall that the test may have missed."""
     smallest_changes = [(change.smallest, change.metric) for change in result.changes if change.smallest is not None]
     if not smallest_changes:
         return ""
@@ -68,7 +68,7 @@ def _lost(run: LostRun) -> str:
 
 
 def print_findings(result: CommitComparison, console: Console) -> None:
-    """Print the conclusion, every metric's change, costs, and what differs besides."""
+    """Print the conclusion, every metric's change, costs, and other differences."""
     console.print(Text(printable(f"bench regress: {conclusion(result)}"), style=_STYLES[result.exit_code]))
     for sentence in _other_findings(result):
         console.print(indented(sentence, "bold red"))
@@ -111,7 +111,7 @@ def _change_content(change: MetricChange) -> dict[str, Any]:
 
 
 def _other_findings(result: CommitComparison) -> list[str]:
-    """All findings but the first, which the conclusion has, and what could not be tested beside them."""
+    """All findings but the first, which is in the conclusion, and the changes that could not be tested."""
     findings = [_worse(change) for change in result.worse] + [_lost(run) for run in result.lost]
     untested = [f"{_name(change)} could not be tested: {change.estimate.reason}" for change in result.untested]
     return [*findings[1:], *untested]
@@ -149,10 +149,10 @@ def _cells(change: MetricChange) -> tuple[str, ...]:
 
 def _legend(result: CommitComparison) -> str:
     overs = {change.over for change in result.changes}
-    tests = result.comparison.tests
+    tests = "1 test" if result.comparison.tests == 1 else f"{result.comparison.tests} tests"
     sentences = [
         f"Before: {result.commit}. Scores times 100, means over seeds.",
-        f"95 % and p with Holm's correction for {tests} test{'s' if tests != 1 else ''}.",
+        f"95 % and p with Holm's correction for {tests}.",
         *(sentence for over, sentence in _TESTS.items() if over in overs),
         "Smallest: the smallest change that these seeds show, four times in five.",
     ]

@@ -70,7 +70,7 @@ def as_json(comparison: Comparison) -> str:
 
 
 def content(comparison: Comparison) -> dict[str, Any]:
-    """The comparison as JSON has it."""
+    """The comparison for JSON."""
     pairs = [
         {
             **{name: asdict(side) for name, side in (("before", pair.before), ("after", pair.after))},
@@ -138,7 +138,7 @@ def main_costs() -> dict[str, str]:
 
 
 def warnings(comparison: Comparison) -> list[str]:
-    """Which conditions, settings and hardware differ: once where they do so in every pair alike."""
+    """Lines on differing conditions, settings and hardware; equal lines of several pairs are joined."""
     pairs_by_lines: dict[tuple[str, ...], list[str]] = {}
     for pair in comparison.pairs:
         lines = []
@@ -161,7 +161,7 @@ def warnings(comparison: Comparison) -> list[str]:
 
 
 def _notes(comparison: Comparison, *, everything: bool) -> list[str]:
-    """What the tests are over, what has none, how many captions differ, and runs without a counterpart."""
+    """The scope of the tests, untested scores, counts of differing captions, and runs without a counterpart."""
     unpaired = {"A": comparison.only_before, "B": comparison.only_after}
     left_over = [f"Only in {letter}: {', '.join(runs)}" for letter, runs in unpaired.items() if runs]
     tests = scopes(comparison, everything) + _untested(comparison, everything)
@@ -169,7 +169,7 @@ def _notes(comparison: Comparison, *, everything: bool) -> list[str]:
 
 
 def _sides(comparison: Comparison) -> dict[str, str]:
-    """What is compared, by letter: the run of a single pair, the code of several."""
+    """The two sides by letter: runs for a single pair, versions of the code for several."""
     sides = {"A": [pair.before for pair in comparison.pairs], "B": [pair.after for pair in comparison.pairs]}
     if len(comparison.pairs) == 1:
         return {letter: _side(side) for letter, [side] in sides.items()}
@@ -188,7 +188,7 @@ def _title(pair: Pair) -> str:
 
 
 def _shown(pair: Pair, everything: bool) -> list[ScoreChange]:
-    """The scores of a pair that both sides or one has: all, or the main metric's."""
+    """The scores that at least one side of a pair has: all, or only the main metric's."""
     measured = [score for score in pair.scores if score.before is not None or score.after is not None]
     return [score for score in measured if everything or score.metric == MAIN]
 
@@ -202,18 +202,18 @@ def _cells(score: ScoreChange) -> tuple[str, ...]:
 
 
 def _untested(comparison: Comparison, everything: bool) -> list[str]:
-    """Why scores that are shown, all or the main metric's, have no test, and why tested ones have no interval."""
+    """The reasons for shown scores without a test, and for tested ones without an interval."""
 
-    def why(score: ScoreChange) -> str | None:
+    def reason_of(score: ScoreChange) -> str | None:
         if score.test is None:
             return f"Not tested, {score.reason or 'not measured'}"
         return f"No 95 % interval, {score.no_interval}" if score.no_interval else None
 
-    return [f"{reason}: {', '.join(scores)}" for reason, scores in _by_text(comparison, everything, why).items()]
+    return [f"{reason}: {', '.join(scores)}" for reason, scores in _by_text(comparison, everything, reason_of).items()]
 
 
 def scopes(comparison: Comparison, everything: bool) -> list[str]:
-    """What the tests of scores that are shown are over, with the scores' names where it is not the same for all."""
+    """The scope of the tests of shown scores, with the scores' names if scopes differ."""
     scores_by_scope = _by_text(comparison, everything, lambda score: score.over)
     if len(scores_by_scope) == 1:
         return [f"p and 95 %, {scope}" for scope in scores_by_scope]

@@ -24,7 +24,7 @@ def as_csv(
     metrics: Sequence[str] | None = None,
     renamed: Mapping[str, str] | None = None,
 ) -> str:
-    """The rows of these tables; blank: not measured, and `notes` says why.
+    """The rows of these tables; a blank was not measured, with the reason in `notes`.
 
     Scores are times 100, and costs in the unit that ends their name.
     """
@@ -53,7 +53,7 @@ def as_csv(
     text = io.StringIO()
     writer = csv.DictWriter(text, names, lineterminator="\n")
     writer.writeheader()
-    writer.writerows({name: _harmless(value) for name, value in row.items()} for row in rows)
+    writer.writerows({name: _quote_formula(value) for name, value in row.items()} for row in rows)
     return text.getvalue()
 
 
@@ -68,12 +68,13 @@ def _values(line: Line, columns: Sequence[Column]) -> dict[str, Value]:
 
 
 def _cell_values(column: Column, cell: Cell) -> dict[str, Value]:
-    """What a cell is in CSV, by name: a place two ranks, a score also its deviation and interval."""
+    """The values of a cell by CSV column: two ranks for a rank; for a score, also deviation and interval."""
     if column.key == INTERVAL:
         return {}
     if column.key == RANK:
         low, high = cell.ranks or (None, None)
-        return {"rank_low": low, "rank_high": high, "unranked_because": None if cell.ranks else cell.text or None}
+        reason = None if cell.ranks else cell.text or None
+        return {"rank_low": low, "rank_high": high, "unranked_because": reason}
     if not column.is_score:
         return {column.csv: None if cell.value is None else float(f"{cell.value:.9g}")}
     low_bound, high_bound = cell.bounds or (None, None)
@@ -95,8 +96,8 @@ def _notes(line: Line, columns: Sequence[Column]) -> list[str]:
     return notes
 
 
-def _harmless(value: Value) -> Value:
-    """Text that a spreadsheet would take for a formula is quoted by an apostrophe."""
+def _quote_formula(value: Value) -> Value:
+    """Quote text that a spreadsheet would read as a formula by an apostrophe."""
     if not isinstance(value, str):
         return value
     text = printable(value)

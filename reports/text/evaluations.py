@@ -1,4 +1,4 @@
-"""Scores of captions beside earlier ones, and several systems beside each other: in a terminal, Markdown and JSON."""
+"""Scores of captions compared with earlier ones, and with other systems: in a terminal, Markdown and JSON."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -15,7 +15,7 @@ _SHORT: Final = {metric.name: metric.short_heading for metric in METRICS}
 
 
 def conclusion(changes: Sequence[LimitedChange]) -> str:
-    """One line that explains the exit code; empty where no metric has a limit."""
+    """One line that explains the exit code; empty if no metric has a limit."""
     if all(limited.limit is None for limited in changes):
         return ""
     failures = [_failure(limited) for limited in changes if limited.is_exceeded]
@@ -25,7 +25,7 @@ def conclusion(changes: Sequence[LimitedChange]) -> str:
 
 
 def remarks(changes: Sequence[LimitedChange]) -> list[str]:
-    """What these images cannot show, and why intervals are missing."""
+    """Notes on drops that these images cannot show, and on missing intervals."""
     lines = []
     for limited in changes:
         change, limit = limited.change, limited.limit
@@ -107,7 +107,8 @@ def domains_grid(
 
 def quoted(change: MetricChange, first: str) -> str:
     """A sentence on one system's change against the first, to quote."""
-    subject, estimate = f"{change.metric} of {change.model}", change.estimate
+    subject = f"{change.metric} of {change.model}"
+    estimate = change.estimate
     if estimate.value is None:
         return f"{subject} is not compared with that of {first}: {estimate.reason}"
     if change.identical:
@@ -124,8 +125,9 @@ def systems_legend(first: str, tests: int, *, has_domains: bool) -> str:
 
 
 def _failure(limited: LimitedChange) -> str:
-    """What is wrong with a change that exceeds its limit."""
-    change, fall = limited.change, limited.change.estimate.negated()
+    """The failure of a change that exceeds its limit, as text."""
+    change = limited.change
+    fall = change.estimate.negated()
     if fall.value is None:
         return f"{change.metric} was not measured: {fall.reason}"
     return f"{change.metric} fell by {points(fall.value)} points ({_certainty(fall)}), more than {limited.limit:g}"

@@ -1,4 +1,4 @@
-"""Tables of texts in a terminal, Markdown, LaTeX and CSV, and how texts and differences are written in them."""
+"""Tables of texts in a terminal, Markdown, LaTeX and CSV, with escaping and formats of numbers."""
 
 import csv
 import io
@@ -40,7 +40,7 @@ _NEAR_ZERO: Final = 0.001
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Headings and rows of texts: the first `texts` columns are words, then come numbers, and `last` words again."""
+    """Headings and rows of texts: the first `texts` columns are words, the last `last` too, those between numbers."""
 
     headings: Sequence[str]
     rows: Sequence[Sequence[str | Text]]
@@ -61,10 +61,7 @@ class Grid:
         return table
 
     def terminal(self) -> str:
-        """The table as a terminal shows it, of names that are folded where numbers leave no room.
-
-        Narrow windows break lines themselves: a number that is cut is another number.
-        """
+        """The table for a terminal; long names are folded, and numbers are never cut, even in narrow windows."""
         console = Console(highlight=False, color_system=None)  # control characters are not printed from strings
         columns = list(zip(self.headings, *self.rows, strict=True))[self.texts :]
         numbers = sum(2 + max(len(str(cell)) for cell in column) for column in columns)
@@ -90,12 +87,12 @@ class Grid:
 
 
 def indented(text: str, style: str = "", by: int = 2) -> Padding:
-    """A text whose lines all begin so many columns from the left."""
+    """A text whose lines are all indented `by` columns."""
     return Padding(Text(printable(text), style=style), (0, 0, 0, by), expand=False)
 
 
 def folded(name: str, width: int = _NAME_WIDTH) -> str:
-    """A name too long for its column on several lines, none of which ends within a word."""
+    """A name that is too long for its column, on several lines, broken between words."""
     lines = [""]
     for part in _PART.findall(name):
         if lines[-1] and len(lines[-1] + part.rstrip()) > width:
@@ -105,7 +102,7 @@ def folded(name: str, width: int = _NAME_WIDTH) -> str:
 
 
 def one_line(text: str) -> str:
-    """Whatever ends a line ends a table's row too, or a comment."""
+    """Text without line breaks, which would end a table's row or a comment."""
     return " ".join(printable(text).splitlines())
 
 

@@ -1,4 +1,4 @@
-"""Leaderboards as tables of papers, in LaTeX that needs booktabs alone."""
+"""Leaderboards as LaTeX tables for papers; they need only the package booktabs."""
 
 from __future__ import annotations
 
@@ -25,12 +25,13 @@ _UNIT = re.compile("\u202f(\\D+)$")
 
 
 def latex(contents: Contents, metrics: Sequence[str] | None = None, renamed: Mapping[str, str] | None = None) -> str:
-    """One `table` a group, with a label of its own.
+    """One `table` for each group, with its own label.
 
-    In each column the best of the ranked models is bold, the second underlined. Deviations over seeds are small, and
-    each note stands once below the table. Without `metrics` the columns are those of `paper_column_names`.
+    In each column the best of the ranked models is bold, the second underlined. Deviations over seeds are in small
+    print, and notes follow below the table. Without `metrics` the columns are those of `paper_column_names`.
     """
-    parts, labels = list[str](), Counter[str]()
+    parts: list[str] = []
+    labels: Counter[str] = Counter()
     for group, table in leaderboards_with(contents, metrics, paper_column_names):
         label = re.sub(r"[^A-Za-z0-9-]+", "-", f"tab:{group.dataset}-{group.split}").replace("-", ":", 1)
         labels[label] += 1  # from the second on, a label has a number
@@ -41,7 +42,7 @@ def latex(contents: Contents, metrics: Sequence[str] | None = None, renamed: Map
 
 @dataclass(frozen=True, slots=True)
 class _PaperRow:
-    """A line of a table with the row of the leaderboard that it is of."""
+    """A line of a table with its row of the leaderboard."""
 
     line: Line
     row: Row
@@ -49,7 +50,7 @@ class _PaperRow:
 
     @property
     def notes(self) -> list[str]:
-        """What has to be said of the whole row."""
+        """Notes on the whole row."""
         notes = [badge.note for badge in self.line.badges]
         described = ", ".join(filter(None, (self.line.tag, self.line.differs)))
         if self.row.role == "reference" and described:
@@ -120,14 +121,21 @@ class _Column:
 def _column(index: int, column: Column, rows: Sequence[_PaperRow]) -> _Column:
     cells = [entry.line.cells[index] for entry in rows]
     if column.key == RANK:
-        texts = [
-            escape_latex(cell.text if cell.ranks else "" if entry.row.role == "reference" else DASH)
-            for entry, cell in zip(rows, cells, strict=True)
-        ]
+        texts = []
+        for entry, cell in zip(rows, cells, strict=True):
+            if cell.ranks:
+                texts.append(escape_latex(cell.text))
+            else:
+                texts.append("" if entry.row.role == "reference" else escape_latex(DASH))
         return _Column(escape_latex(column.short), texts, False, False)
-    units = {match[1] if (match := _UNIT.search(cell.text)) else "" for cell in cells if cell.value is not None}
-    heading, unit = column.short if column.csv and not column.is_score else column.name, ""
-    if len(units) == 1 and (unit := units.pop()):
+    units = set()
+    for cell in cells:
+        if cell.value is not None:
+            match = _UNIT.search(cell.text)
+            units.add(match[1] if match else "")
+    unit = units.pop() if len(units) == 1 else ""
+    heading = column.short if column.csv and not column.is_score else column.name
+    if unit:
         heading += f" ({unit.removesuffix(column.short) or unit})"
     compared = [_is_compared(column, entry) for entry in rows]
     best, second = _best_two(column, [cell for cell, is_compared in zip(cells, compared, strict=True) if is_compared])
@@ -144,7 +152,7 @@ def _column(index: int, column: Column, rows: Sequence[_PaperRow]) -> _Column:
 
 
 def _deviation(cell: Cell, widest: str) -> str:
-    """The deviation as small figures, which take the same width in every row of a column."""
+    """The deviation in small print, of the same width in every row of a column."""
     if not widest:
         return ""
     if not cell.deviation_text:
@@ -156,7 +164,7 @@ def _deviation(cell: Cell, widest: str) -> str:
 
 
 def _is_compared(column: Column, entry: _PaperRow) -> bool:
-    """Whether a row's number may be called the best: of a ranked model, measured, and on the machine of most rows."""
+    """Whether a row's number may be the best: of a ranked model, measured, and on the machine of most rows."""
     if column.is_score or not entry.is_ranked:
         return entry.is_ranked and column.has_direction
     cost = entry.row.costs.get(column.key)
@@ -165,9 +173,9 @@ def _is_compared(column: Column, entry: _PaperRow) -> bool:
 
 
 def _best_two(column: Column, cells: Sequence[Cell]) -> tuple[str | None, str | None]:
-    """The texts of the best and the second best number; None where fewer than two differ.
+    """The texts of the best and the second best number; None if all are equal.
 
-    Numbers that are printed alike are equally good.
+    Numbers with the same text count as equal.
     """
     values = {cell.text: cell.value for cell in cells if cell.value is not None}
     ordered = sorted(values, key=lambda text: values[text], reverse=column.descending)
@@ -175,7 +183,7 @@ def _best_two(column: Column, cells: Sequence[Cell]) -> tuple[str | None, str | 
 
 
 def _shared_notes(rows: Sequence[_PaperRow], columns: Sequence[Column]) -> set[str]:
-    """The notes of every model of the table, which its caption says once."""
+    """The notes that all models of the table share, for its caption."""
     models = [entry for entry in rows if entry.row.role == "model"]
     if len(models) < 2:
         return set()
@@ -197,7 +205,7 @@ def _caption(
     shared: set[str],
     renamed: Mapping[str, str],
 ) -> str:
-    """What the table is of, what its numbers and marks mean, and which models have no rank."""
+    """The table's conditions, the meaning of its numbers and marks, and the models without a rank."""
     sentences = [f"{group.name}, {group.track} track." if models else f"{group.name}."]
     seeds = {len(entry.line.runs) for entry in models}
     has_deviation = bool(models) and any(table.spreads)
@@ -210,14 +218,14 @@ def _caption(
         sentences.append(f"Bold: the best of the {ranked} ranked models; underlined: the second.")
     if any(column.key == RANK for column in table.columns):
         sentences.append(f"Rank: the ranks that the differences in {group.metric} allow.")
-    without: dict[str, list[str]] = {}
+    unranked: dict[str, list[str]] = {}
     for entry in models:
         rank = entry.row.ranks.get(group.metric)
         if not entry.is_ranked and rank is not None:
             reason = "a baseline" if rank.is_baseline else (rank.reason or "not above a baseline").partition(":")[0]
-            without.setdefault(reason, []).append(display_name(entry.row.model, renamed))
-    if without:
-        reasons = "; ".join(f"{listed(names)} ({reason})" for reason, names in without.items())
+            unranked.setdefault(reason, []).append(display_name(entry.row.model, renamed))
+    if unranked:
+        reasons = "; ".join(f"{listed(names)} ({reason})" for reason, names in unranked.items())
         sentences.append(f"Without a rank: {reasons}.")
     abbreviated = [
         f"{column.short}: {column.name.lower()}"

@@ -32,7 +32,8 @@ def markdown(contents: Contents, metrics: Sequence[str] | None = None) -> str:
         if group.separating:
             fields = escape_markdown(separated_by(group))
             parts.append(f"Not comparable with the other tables of this split: {fields}.\n")
-        if sentences := verdict(group):
+        sentences = verdict(group)
+        if sentences:
             parts.append(escape_markdown(" ".join(sentences)) + "\n")
         parts += _markdown_parts(table)
         if group.rows:
@@ -54,18 +55,22 @@ def _further_tables(group: Group, contents: Contents) -> dict[str, Titled]:
 
 
 def _title(group: Group) -> str:
-    by = "" if group.metric == RANKING_METRIC else f", by {group.metric}"
-    return group.name + (f", {group.track} track{by}" if group.rows else "")
+    title = group.name
+    if group.rows:
+        title += f", {group.track} track"
+        if group.metric != RANKING_METRIC:
+            title += f", by {group.metric}"
+    return title
 
 
 def _described(line: Line) -> str:
-    """What sets a row apart in words; that its model was still learning is said by its place."""
+    """A row's tag, badges and differing settings; a model that was still learning has this at its rank."""
     labels = (badge.label for badge in line.badges if badge.label != STILL_LEARNING.partition(":")[0])
     return ", ".join(filter(None, (line.tag, *labels, line.differs)))
 
 
 def _with_spread(cell: Cell) -> str:
-    return cell.text + (f" ±{cell.deviation_text}" if cell.deviation_text else "")
+    return f"{cell.text} ±{cell.deviation_text}" if cell.deviation_text else cell.text
 
 
 def _markdown_parts(table: Table) -> Iterator[str]:
@@ -74,9 +79,13 @@ def _markdown_parts(table: Table) -> Iterator[str]:
         return escape_markdown(text) + "".join(f" <sup>{table.marks[note]}</sup>" for note in notes if note)
 
     def row(line: Line) -> list[str]:
-        description = ", ".join(filter(None, (_described(line), "not ranked" if line in table.references else "")))
-        name = marked(line.name + (f" ({description})" if description else ""), *(badge.note for badge in line.badges))
-        return [name, *(marked(_with_spread(cell), cell.note) for cell in line.cells)]
+        parts = [_described(line)]
+        if line in table.references:
+            parts.append("not ranked")
+        description = ", ".join(part for part in parts if part)
+        name = f"{line.name} ({description})" if description else line.name
+        notes = (badge.note for badge in line.badges)
+        return [marked(name, *notes), *(marked(_with_spread(cell), cell.note) for cell in line.cells)]
 
     headings = ["Model", *(escape_markdown(column.name) for column in table.columns)]
     yield markdown_table(headings, map(row, (*table.lines, *table.references)))
@@ -86,7 +95,7 @@ def _markdown_parts(table: Table) -> Iterator[str]:
 
 
 def as_json(contents: Contents) -> str:
-    """Every group with its signature and rows; what was not measured is null with its reason."""
+    """Every group with its signature and rows; values that were not measured are null with a reason."""
     group_fields = ("dataset", "fingerprint", "split", "track", "signature", "separating")
     leaderboards = [
         {
@@ -104,7 +113,8 @@ def as_json(contents: Contents) -> str:
 
 def _row(row: Row, group: Group, contents: Contents) -> dict[str, Any]:
     run = contents.runs[row.keys[0]]
-    match, stated = nearest(row.model, group.split, run.signature, run.config), told_by_card(run.config)
+    match = nearest(row.model, group.split, run.signature, run.config)
+    stated = told_by_card(run.config)
     published = match and {
         "value": match.score.fraction,
         "source": match.score.source,

@@ -1,4 +1,4 @@
-"""Pairs of models beside what sources print of them: on an 80-column terminal, in Markdown and JSON."""
+"""Measured differences of pairs of models and those printed in sources: on an 80-column terminal, Markdown and JSON."""
 
 import json
 from collections.abc import Sequence
@@ -77,7 +77,8 @@ def as_json(results: Sequence[PairResult]) -> str:
 
 
 def _cells(result: PairResult) -> list[str]:
-    pair, estimate = result.pair, Estimate(None) if result.score is None else result.score.estimate
+    pair = result.pair
+    estimate = Estimate(None) if result.score is None else result.score.estimate
     return [
         pair.a,
         pair.b,
@@ -91,7 +92,7 @@ def _cells(result: PairResult) -> list[str]:
 
 
 def _notes(results: Sequence[PairResult]) -> list[str]:
-    """Why pairs were not measured, each reason once; then the sources."""
+    """The reasons for pairs that were not measured, then the sources."""
     reasons: dict[str, list[str]] = {}
     for result in results:
         if result.reason is not None:

@@ -31,11 +31,11 @@ def conclusion(judged: Judged) -> str:
     if not judged.findings:
         return f"Passed: {sum(judged.checked.values())} quantities are as before, up to rounding."
     text = f"Failed: {describe_finding(judged.findings[0])}."
-    more = len(judged.findings) - 1
-    if more == 1:
+    further_count = len(judged.findings) - 1
+    if further_count == 1:
         text += " And 1 more finding."
-    elif more:
-        text += f" And {more} more findings."
+    elif further_count:
+        text += f" And {further_count} more findings."
     return text
 
 
@@ -73,7 +73,7 @@ def _sides(judged: Judged) -> str:
 
 
 def print_findings(judged: Judged, console: Console) -> None:
-    """Print the conclusion, what it is about, and each layer's outcome."""
+    """Print the conclusion, the files to look at, and each layer's outcome."""
     style = "bold red" if judged.findings else "bold green"
     console.print(Text(printable(f"bench regress: {conclusion(judged)}"), style=style))
     if judged.findings and judged.findings[0].likely:
@@ -86,7 +86,8 @@ def print_findings(judged: Judged, console: Console) -> None:
         console.print(Text(f"  DIFFERS {_title(layer, model)}", style="bold red"))
         for finding in findings[:_SHOWN]:
             console.print(indented(describe_finding(finding), by=10))
-        if (remaining := len(findings) - _SHOWN) > 0:
+        remaining = len(findings) - _SHOWN
+        if remaining > 0:
             console.print(indented(f"and {remaining} more", "dim", 10))
     for tie in judged.ties:
         console.print(indented(tie, "dim"))

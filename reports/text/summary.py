@@ -1,10 +1,9 @@
-"""The last screen of `bench run`: what came out, in 80 x 24, and what to type next."""
+"""The last screen of `bench run`: the results in 80 x 24 characters, and the next command."""
 
 import shlex
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import compress
 from pathlib import Path
 from textwrap import wrap
 
@@ -38,7 +37,7 @@ _GAP = 2
 
 @dataclass(frozen=True, slots=True)
 class NextCommand:
-    """What to type next, and what for; the words are as the shell needs them."""
+    """A suggested command and its purpose; the words are quoted for the shell."""
 
     words: tuple[str, ...]
     purpose: str
@@ -46,11 +45,11 @@ class NextCommand:
 
     @classmethod
     def of(cls, words: Sequence[str], purpose: str, added: str = "") -> "NextCommand":
-        """The command `bench WORDS`; `added` are the options that it has more than the last one."""
+        """The command `bench WORDS`; `added` are the options that the last command did not have."""
         return cls(("bench", *map(shlex.quote, words)), purpose, added)
 
     def lines(self, width: int) -> list[str]:
-        """The last lines of a screen: a command that can be copied as it stands, with what it is for."""
+        """The last lines of a screen: a command that can be copied, and its purpose."""
         first = f"next    {' '.join(self.words)}    {self.purpose}"
         if len(first) <= width:
             return [first]
@@ -63,7 +62,8 @@ class NextCommand:
             line = f"{line} {word}" if line else word
         lines.append(line)
         if len(lines) - 1 > _COMMAND_LINES:
-            return [f"next    the same command {f'with {self.added}' if self.added else 'again'}    {self.purpose}"]
+            suffix = f"with {self.added}" if self.added else "again"
+            return [f"next    the same command {suffix}    {self.purpose}"]
         return lines
 
 
@@ -81,15 +81,18 @@ class Summary:
 
     @classmethod
     def read(cls, store: Store, keys: Collection[str]) -> "Summary":
-        """Read what the runs of these keys gave."""
-        key_set, groups = set(keys), leaderboard(store, every_metric=False)
-        has_runs = [any(key_set & set(row.keys) for row in (*group.rows, *group.references)) for group in groups]
+        """Read the tables and failures of the runs of these keys."""
+        key_set = set(keys)
+        groups = []
+        for group in leaderboard(store, every_metric=False):
+            if any(key_set & set(row.keys) for row in (*group.rows, *group.references)):
+                groups.append(group)
         failures = tuple(run for run in reading.failures(store) if run.key in key_set)
-        return cls(tuple(compress(groups, has_runs)), failures)
+        return cls(tuple(groups), failures)
 
     @property
     def largest(self) -> Group | None:
-        """The table with most models; of several the one of a test split, and of the longest training."""
+        """The table with the most models; of several, the one of a test split, then of the longest training."""
         return max(
             self.groups,
             key=lambda group: (len(group.rows), len(group.references), group.split == "test", group.budget),
@@ -97,14 +100,15 @@ class Summary:
         )
 
     def next_command(self, words: Sequence[str]) -> NextCommand:
-        """What brings the reader further, after the command `bench WORDS`."""
+        """The suggestion for what to run after the command `bench WORDS`."""
         group = self.largest
         if self.failures:
             return NextCommand.of(words, "tries again what failed")
         if group is not None and any(len(row.seeds) == 1 for row in group.rows) and not group.is_as_given:
             purpose = "three seeds each, which ranks need"
             return NextCommand.of(_with_option(words, "--seeds", "3"), purpose, "--seeds 3")
-        if group is not None and (longer := longer_training([group])):
+        longer = None if group is None else longer_training([group])
+        if longer:
             command = list(words)
             for option, value in longer.options:
                 command = [*command, option, value] if option == "--set" else _with_option(command, option, value)
@@ -116,11 +120,11 @@ class Summary:
     def print(
         self, console: Console, ended: Mapping[str, str], seconds: float, report: Path | None, next_command: NextCommand
     ) -> None:
-        """Print it all.
+        """Print the summary.
 
         Args:
-            ended: how each run of the command ended, by key.
-            seconds: how long they took.
+            ended: the end of each run of the command, by key, such as "finished".
+            seconds: of the whole command.
             report: the page that was written.
         """
         below = [*self._failed(console.width), *self._closing(console.width, ended, seconds, report, next_command)]
@@ -134,7 +138,7 @@ class Summary:
             console.print(line, soft_wrap=True)
 
     def _print_table(self, console: Console, group: Group, room: int) -> None:
-        """The headline and the best rows of a group, in `room` lines or little more."""
+        """Print the headline and the best rows of a group, in about `room` lines."""
         [table], _ = leaderboards([group], None, {})
         lines = [Text(_conditions(group), style="bold"), Text()]
         lines += [Text(line) for line in wrap(printable(headline(group)), console.width)]
@@ -148,7 +152,11 @@ class Summary:
             console.print(line)
         if shown_lines:
             console.print(_best_rows(table, shown_lines, group.metric, console.width))
-        notes = [f"{left_out} more row{'s' if left_out > 1 else ''}"] if left_out else []
+        notes = []
+        if left_out == 1:
+            notes.append("1 more row")
+        elif left_out:
+            notes.append(f"{left_out} more rows")
         if unranked:
             notes.append(unranked)
         for remark in wrap("; ".join(notes), console.width - 6):
@@ -163,9 +171,9 @@ class Summary:
             return []
         lines = [Text()]
         for run in self.failures[:_FAILURES]:
-            why = ": ".join(part for part in (run.error_class, run.reason) if part)
+            cause = ": ".join(part for part in (run.error_class, run.reason) if part)
             line = Text(f"{run.state}  ", style="bold red" if run.state == "failed" else "yellow")
-            line.append(printable(f"{run.model} seed {run.seed}: {' '.join(why.split())}"), style="not bold default")
+            line.append(printable(f"{run.model} seed {run.seed}: {' '.join(cause.split())}"), style="not bold default")
             line.truncate(width, overflow="ellipsis")
             lines.append(line)
         if len(self.failures) > _FAILURES:
@@ -176,11 +184,10 @@ class Summary:
         self, width: int, ended: Mapping[str, str], seconds: float, report: Path | None, next_command: NextCommand
     ) -> list[Text]:
         lines = [Text(), Text(f"{count_ends(ended)}, in {duration(seconds)}.")]
-        if len(self.groups) > 1:
-            other_count = len(self.groups) - 1
-            lines.append(
-                Text(f"tables  bench report --terminal    {other_count} more table{'s' if other_count > 1 else ''}")
-            )
+        other_count = len(self.groups) - 1
+        if other_count > 0:
+            others = "1 more table" if other_count == 1 else f"{other_count} more tables"
+            lines.append(Text(f"tables  bench report --terminal    {others}"))
         if report is not None:
             lines.append(Text(f"report  {printable(str(report))}"))
         lines += [Text(printable(line)) for line in next_command.lines(width)]
@@ -188,10 +195,10 @@ class Summary:
 
 
 def count_ends(ended: Mapping[str, str]) -> str:
-    """How many runs ended how, as "88 runs finished, 2 re-used, 0 failed"."""
+    """The counts of runs by their end, as in "88 runs finished, 2 re-used, 0 failed"."""
     counts = Counter(ended.values())
     finished = counts["finished"]
-    parts = [f"{finished} run{'' if finished == 1 else 's'} finished"]
+    parts = ["1 run finished" if finished == 1 else f"{finished} runs finished"]
     if counts["reused"]:
         parts.append(f"{counts['reused']} re-used")
     parts.append(f"{counts['failed']} failed")
@@ -201,16 +208,19 @@ def count_ends(ended: Mapping[str, str]) -> str:
 
 
 def _conditions(group: Group) -> str:
-    """What the table is of: data, split, training, images and seeds."""
+    """The conditions of a table: data, split, training, images and seeds."""
     parts = [group.name]
     if group.comparisons is not None:
         parts.append(f"{group.comparisons.images:,} images")
     seeds = {len(row.seeds) for row in group.rows}
     if group.is_as_given:
         parts.append("systems as they are")
+    elif seeds == {1}:
+        parts.append("1 seed")
+    elif len(seeds) == 1:
+        parts.append(f"{min(seeds)} seeds")
     elif seeds:
-        count = f"{min(seeds)}" if len(seeds) == 1 else f"{min(seeds)} to {max(seeds)}"
-        parts.append(f"{count} seed{'' if seeds == {1} else 's'}")
+        parts.append(f"{min(seeds)} to {max(seeds)} seeds")
     return printable(", ".join(parts))
 
 
@@ -223,7 +233,7 @@ def _levels(table: Table, metric: str) -> str:
 
 
 def _best_rows(table: Table, lines: Sequence[Line], metric: str, width: int) -> RichTable:
-    """Rank, model, score, interval and costs: as many columns as there is room for."""
+    """Rank, model, score, interval and costs: as many columns as fit."""
     columns = [index for index in (table.index(RANK),) if index is not None and table.shows(index)]
     name_width = min(max(len(_name(line)) for line in lines), max(width - _BESIDE_NAME, _FEWEST_LETTERS))
     room = width - name_width - sum(_width(table, lines, index) for index in columns)
@@ -250,7 +260,7 @@ def _best_rows(table: Table, lines: Sequence[Line], metric: str, width: int) -> 
 
 
 def _name(line: Line) -> str:
-    """The model, what sets it apart, and what a reader must know of it; how its training ended says its rank."""
+    """The model, how its settings differ, and its badges except those of its training's end."""
     remarks = [line.differs] if line.differs else []
     remarks += [badge.label for badge in line.badges if badge.label not in TRAINING_LABELS]
     return printable(f"{line.model} ({', '.join(remarks)})" if remarks else line.model)
@@ -264,7 +274,8 @@ def _heading(table: Table, index: int) -> str:
 
 
 def _shown(table: Table, line: Line, index: int) -> Text:
-    cell, key = line.cells[index], table.columns[index].key
+    cell = line.cells[index]
+    key = table.columns[index].key
     text = cell.text
     if key == RANK and cell.note:
         text = "-"
@@ -278,13 +289,14 @@ def _width(table: Table, lines: Sequence[Line], index: int) -> int:
 
 
 def _with_option(words: Sequence[str], option: str, value: str) -> list[str]:
-    """The words with this value of an option in place of any other."""
-    kept, skip = [], False
+    """The words with an option set to this value."""
+    result: list[str] = []
+    skip = False
     for word in words:
         if skip:
             skip = False
         elif word == option:
             skip = True
         elif not word.startswith(f"{option}="):
-            kept.append(word)
-    return [*kept, option, value]
+            result.append(word)
+    return [*result, option, value]

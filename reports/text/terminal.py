@@ -27,7 +27,7 @@ from results.runs.standings import Comparisons, RankingOptions
 from results.store.store import Store
 from results.text import printable
 
-_APART = "reference, not ranked"
+_REFERENCES_HEADING = "reference, not ranked"
 _LISTED_PLANNED = 5
 _STYLES = {"failed": "bold red", "skipped": "yellow", "running": "cyan", "interrupted": "cyan", "planned": "dim"}
 
@@ -38,17 +38,20 @@ def print_leaderboard(
     metric: str = RANKING_METRIC,
     options: RankingOptions = RankingOptions(),
 ) -> None:
-    """Print a table a comparability group, placed by `metric`, then the runs without a result and why."""
+    """Print a table for each comparability group, ranked by `metric`, then the runs without a result and the reason."""
     groups = leaderboard(store, metric, options, every_metric=False)
     failures = reading.failures(store)  # before anything is printed: reading may fail
-    joint, printed, columns = no_ranks(groups), set[str](), set[str]()
-    for sentence in joint:
+    joint_sentences = no_ranks(groups)
+    printed: set[str] = set()
+    columns: set[str] = set()
+    for sentence in joint_sentences:
         _say(sentence, console, "")
     for group in groups:
-        columns |= _print_group(group, groups, console, () if joint else verdict(group), printed)
+        columns |= _print_group(group, groups, console, () if joint_sentences else verdict(group), printed)
     if not groups:
         console.print("No run has finished yet.")
-    if compared := [(group, group.comparisons) for group in groups if group.comparisons is not None]:
+    compared = [(group, group.comparisons) for group in groups if group.comparisons is not None]
+    if compared:
         console.print()
         baselines = any(comparisons.baseline_tests for _, comparisons in compared)
         kinds = {group.is_as_given: comparisons for group, comparisons in reversed(compared)}
@@ -57,15 +60,16 @@ def print_leaderboard(
             if len(kinds) > 1:
                 legend = f"{'Captions as given' if as_given else 'Several seeds or files'}. {legend}"
             _say(legend, console)
-    if longer := needs_longer_training(groups):
+    warning = needs_longer_training(groups)
+    if warning:
         console.print()
-        _say(longer, console, "yellow")
+        _say(warning, console, "yellow")
     if failures:
         _print_failures(failures, console)
 
 
 def print_ablations(store: Store, console: Console) -> None:
-    """Print every paper's table whose rows the presets of stored runs train, each score as printed and as measured.
+    """Print papers' ablation tables that presets of stored runs train, with printed and measured scores.
 
     Measured scores are means over seeds; a row that was not trained has none.
     """
@@ -87,34 +91,41 @@ def _say(text: str, console: Console, style: str = "dim") -> None:
 
 
 def _print_group(
-    group: Group, groups: Sequence[Group], console: Console, sentences: Sequence[str], once: set[str]
+    group: Group, groups: Sequence[Group], console: Console, sentences: Sequence[str], printed: set[str]
 ) -> set[str]:
-    """Print a group's tables; remarks that are in `once` were printed below an earlier one."""
+    """Print a group's tables; returns the headings of the columns.
+
+    Remarks in `printed` are not repeated; new ones are added to it.
+    """
     [table], _ = leaderboards([group], None, {})
     console.print()
-    _say(group.name + (f", {group.track} track" if group.rows else ""), console, "bold")
+    title = group.name
+    if group.rows:
+        title += f", {group.track} track"
+    _say(title, console, "bold")
     for sentence in sentences:
         _say(sentence, console, "")
-    if (pairs := pair_table(group)) is not None:
+    pairs = pair_table(group)
+    if pairs is not None:
         print_pair_table(pairs, console)
-    shown, hidden = _fitted(table, group.metric, console)
-    print_table(shown, console, group.metric)
+    fitting, hidden = _fitted(table, group.metric, console)
+    print_table(fitting, console, group.metric)
     columns = f"Hidden columns (narrow terminal): {', '.join(hidden)}; bench report shows all." if hidden else ""
-    _say_once((columns, absent_levels(group)), once, console)
+    _say_once((columns, absent_levels(group)), printed, console)
     if group.separating:
         _say(f"Not comparable with this split's other tables; here {separated_by(group)}", console, "yellow")
     budgets = budget_table(group, groups, {})
-    for further in (budgets, what_is_wrong(group, {}), more_metrics([group], {}), people(group, {})):
-        if further:
+    for section in (budgets, what_is_wrong(group, {}), more_metrics([group], {}), people(group, {})):
+        if section:
             console.print()
-            _say(f"{further.title}, {group.name}", console, "bold")
-            print_table(further.table, console)
-            _say_once((further.note, *further.table.sentences), once, console)
-    return {column.short for column in shown.columns}
+            _say(f"{section.title}, {group.name}", console, "bold")
+            print_table(section.table, console)
+            _say_once((section.note, *section.table.sentences), printed, console)
+    return {column.short for column in fitting.columns}
 
 
 def print_pair_table(pairs: PairTable, console: Console) -> None:
-    """Print who is better than whom, a letter a pair; columns are numbered as the rows are, digit below digit."""
+    """Print which models are better, one letter for each pair; columns are numbered as rows, digits vertically."""
     names = [f"{index:>2} {printable(name)}" for index, (name, _) in enumerate(pairs, start=1)]
     width = max(map(len, names)) + 1
     letter_width = 2 if width + 2 * len(names) <= console.width else 1
@@ -130,9 +141,9 @@ def print_pair_table(pairs: PairTable, console: Console) -> None:
 
 
 def print_table(table: Table, console: Console, main: str = "") -> None:
-    """Print a table, as many columns at once as there is room for, with its notes; that of the key `main` is bold.
+    """Print a table and its notes, in several blocks if the terminal is narrow; the column `main` is bold.
 
-    References stand apart. All names of one number of seeds say it once, in their heading.
+    References follow under their own heading. If all rows have as many seeds, the heading states the number.
     """
     lines = (*table.lines, *table.references)
     seeds = {len(line.runs) for line in table.lines} or {1}
@@ -140,24 +151,25 @@ def print_table(table: Table, console: Console, main: str = "") -> None:
     names = [_name(line, table, common_seeds) for line in lines]
     remaining = list(range(len(table.columns)))
     while remaining:
-        room, chosen = console.width - _name_width(table), list[int]()
+        room = console.width - _name_width(table)
+        indices: list[int] = []
         for index in remaining:
             room -= _width(table, index, main)
-            if room < 0 and chosen:
+            if room < 0 and indices:
                 break
-            chosen.append(index)
-        remaining = remaining[len(chosen) :]
+            indices.append(index)
+        remaining = remaining[len(indices) :]
         headings = [
             f"{common_seeds} seeds each" if common_seeds > 1 else "",
-            *(table.columns[index].short for index in chosen),
+            *(table.columns[index].short for index in indices),
         ]
         rich = Grid(headings, ()).rich()
         rich.columns[0].min_width = _name_width(table)
-        for number, (name, line) in enumerate(zip(names, lines, strict=True)):
-            if number == len(table.lines):
-                rich.add_row(Text(_APART, style="dim italic"))
-            cells = (_number(line, index, table, main) for index in chosen)
-            rich.add_row(name, *cells, style="dim" if number >= len(table.lines) else "")
+        for row_index, (name, line) in enumerate(zip(names, lines, strict=True)):
+            if row_index == len(table.lines):
+                rich.add_row(Text(_REFERENCES_HEADING, style="dim italic"))
+            cells = (_number(line, index, table, main) for index in indices)
+            rich.add_row(name, *cells, style="dim" if row_index >= len(table.lines) else "")
         console.print(rich)
     for note, mark in table.marks.items():
         _say(f"{mark}) {note}", console)
@@ -170,18 +182,19 @@ def _say_once(remarks: Iterable[str], printed: set[str], console: Console) -> No
 
 
 def _fitted(table: Table, main: str, console: Console) -> tuple[Table, list[str]]:
-    """The columns that have room, by their priority, and the headings of the others: no number may be cut."""
+    """The table with the columns that fit, by priority, and the headings of the others: no number may be cut."""
     priorities: dict[int, int] = {}
     for index, column in enumerate(table.columns):
         if column.priority is not None and table.shows(index):
             priorities[index] = -1 if column.key == main else column.priority
-    room, chosen = console.width - _name_width(table), list[int]()
+    room = console.width - _name_width(table)
+    indices: list[int] = []
     for index in sorted(priorities, key=priorities.__getitem__):
         width = _width(table, index, main)
         if width <= room:
             room -= width
-            chosen.append(index)
-    return table.only(sorted(chosen)), [table.columns[index].short for index in priorities if index not in chosen]
+            indices.append(index)
+    return table.only(sorted(indices)), [table.columns[index].short for index in priorities if index not in indices]
 
 
 def _width(table: Table, index: int, main: str) -> int:
@@ -193,7 +206,7 @@ def _width(table: Table, index: int, main: str) -> int:
 def _name_width(table: Table) -> int:
     names = [_name(line, table, 1).plain for line in table.all_lines]
     if table.references:
-        names.append(_APART)
+        names.append(_REFERENCES_HEADING)
     return max(14, *(len(part) for name in names for part in name.split("\n")))
 
 
@@ -212,7 +225,7 @@ def _legend(comparisons: Comparisons, baselines: bool, columns: Collection[str],
 
 
 def _name(line: Line, table: Table, common_seeds: int) -> Text:
-    """The model, the number of its seeds where it is not said once for all, and what sets it apart."""
+    """The model, the number of its seeds unless the heading states it, and how its settings differ."""
     name = Text(folded(printable(line.model)))
     if len(line.runs) > 1 and len(line.runs) != common_seeds:
         name.append(f" ×{len(line.runs)}", style="dim")
@@ -224,10 +237,11 @@ def _name(line: Line, table: Table, common_seeds: int) -> Text:
 
 
 def _number(line: Line, index: int, table: Table, main: str) -> Text:
-    """A cell, with the deviation over seeds in the `main` column; a dash where a note says why there is no place."""
-    cell, key = line.cells[index], table.columns[index].key
-    shown = DASH if key == RANK and cell.note else cell.text.removesuffix("MAC")
-    text = Text(shown.replace("\u202f", " "), style="bold" if key == main else "")
+    """A cell, with the deviation over seeds in the `main` column; a dash if a note gives the reason for no rank."""
+    cell = line.cells[index]
+    key = table.columns[index].key
+    content = DASH if key == RANK and cell.note else cell.text.removesuffix("MAC")
+    text = Text(content.replace("\u202f", " "), style="bold" if key == main else "")
     if key == main and cell.deviation_text:
         text.append(f" ±{cell.deviation_text}", style="not bold dim")
     if cell.note:
@@ -239,17 +253,17 @@ def _print_failures(failures: Sequence[Run], console: Console) -> None:
     console.print()
     _say("Not finished", console, "bold")
     waiting = sum(failure.status == "planned" for failure in failures)
-    many = waiting > _LISTED_PLANNED
+    abbreviated = waiting > _LISTED_PLANNED
     for failure in failures:
-        if many and failure.status == "planned":
+        if abbreviated and failure.status == "planned":
             continue
         line = Text(f"{failure.state:8}", style=_STYLES.get(failure.state, ""))
         line.append(f" {printable(failure.model)}, seed {failure.seed}", style="not bold default")
         console.print(line)
-        what = ": ".join(printable(part) for part in (failure.error_class, failure.reason) if part)
-        if what:
-            console.print(Padding(Text(what, style="dim"), (0, 0, 0, 9)))
-    if many:
+        cause = ": ".join(printable(part) for part in (failure.error_class, failure.reason) if part)
+        if cause:
+            console.print(Padding(Text(cause, style="dim"), (0, 0, 0, 9)))
+    if abbreviated:
         console.print(Text(f"planned  {waiting} more runs", style=_STYLES["planned"]))
 
 
@@ -262,17 +276,18 @@ def _print_ablation(table: AblationTable, group: Group, measured: Mapping[str, R
     console.print()
     console.print(Text(f"{source(first)}: printed and measured", style="bold"))
     printed = f"printed on {first.split or NOT_STATED}, {first.objective or NOT_STATED}, beam {beam}"
-    own = f"measured on {group.dataset} {group.split}, beam {group.signature.get('beam', NOT_STATED)}"
-    console.print(Text(f"{printed}; {own}; no conclusion where data, features or seeds differ"))
+    here = f"measured on {group.dataset} {group.split}, beam {group.signature.get('beam', NOT_STATED)}"
+    console.print(Text(f"{printed}; {here}; no conclusion where data, features or seeds differ"))
     show("", (metric_info(metric).short_heading for metric in table.metrics), "dim")
     for row in table.rows:
         scores = [f"{row.scores[metric].value:.1f}" if metric in row.scores else DASH for metric in table.metrics]
         trained: list[Row | None] = [measured[model] for model in row.models if model in measured]
-        # The names of rows are longer than any column: they have lines of their own.
-        for own_row in trained or [None]:
-            console.print(Text(row.name if own_row is None else f"{row.name} [{own_row.model}]"))
+        # Names of rows are longer than any column, so they get their own lines.
+        for trained_row in trained or [None]:
+            console.print(Text(row.name if trained_row is None else f"{row.name} [{trained_row.model}]"))
             show("printed", scores)
-            if own_row is not None:
-                means = (own_row.mean(metric) for metric in table.metrics)
-                label = f"measured, {len(own_row.seeds)} seed{'s' if len(own_row.seeds) > 1 else ''}"
-                show(label, (DASH if mean is None else percent(mean) for mean in means))
+            if trained_row is not None:
+                means = [trained_row.mean(metric) for metric in table.metrics]
+                seeds = len(trained_row.seeds)
+                label = "measured, 1 seed" if seeds == 1 else f"measured, {seeds} seeds"
+                show(label, [DASH if mean is None else percent(mean) for mean in means])

@@ -1,6 +1,6 @@
-"""The study of one model: Optuna's trials in the workspace's journal, and what is chosen of them.
+"""The study of one model: Optuna's trials in the workspace's journal, and the values chosen from them.
 
-`bench run` takes tuned values of the studies of a workspace, or of a file that `bench tune --export` wrote.
+`bench run` reads tuned values from the studies of a workspace, or from a file that `bench tune --export` wrote.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ if TYPE_CHECKING:
 
 _MAX_CHARACTERS = 1_000_000
 DIVERGED = "diverged"
-"""The attribute of a failed trial whose loss was no number any more; its value is the reason."""
+"""The attribute of a failed trial whose loss became NaN or infinite; its value is the reason."""
 DRAWN = "drawn"
 """The attribute of a trial that has all of its parameters."""
 
 
 class TunedModel(Strict):
-    """What a model's tuning came to; `trials` are those that ended.
+    """The result of a model's tuning; `trials` are those that ended.
 
-    Scores are validation CIDEr-D as fractions, None where no trial gave one. `deviation` is in files of captionbench 1
-    alone: over the seeds of its finalists.
+    Scores are validation CIDEr-D as fractions, None if no trial has one. `deviation`, over the seeds of finalists, is
+    only in files of captionbench 1.
     """
 
     values: TunedValues
@@ -82,13 +82,13 @@ class TunedModel(Strict):
 
 
 def require_optuna() -> None:
-    """BenchError where Optuna is not installed."""
+    """BenchError if Optuna is not installed."""
     if find_spec("optuna") is None:
         raise BenchError("tuning needs Optuna, which is not installed", install_extra("tune"))
 
 
 def tuning_folder(workspace: Workspace) -> Path:
-    """Where the journal of all studies is, beside it the folders of trials that are trained."""
+    """The folder of the journal of all studies and of trials in training."""
     return workspace.root / "tuning"
 
 
@@ -98,7 +98,7 @@ def journal_file(workspace: Workspace) -> Path:
 
 
 def open_journal(workspace: Workspace) -> JournalStorage:
-    """The studies of a workspace; BenchError where their file is damaged."""
+    """The studies of a workspace; BenchError if their file is damaged."""
     require_optuna()
     import optuna
     from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
@@ -106,24 +106,24 @@ def open_journal(workspace: Workspace) -> JournalStorage:
     optuna.logging.set_verbosity(optuna.logging.CRITICAL)
     file = str(journal_file(workspace))
     try:
-        # Optuna's usual lock is a symbolic link, which leads nowhere if the path of the file is relative.
+        # Optuna's default lock is a symbolic link, which is broken if the path of the file is relative.
         return optuna.storages.JournalStorage(JournalFileBackend(file, JournalFileOpenLock(file)))
     except (AssertionError, KeyError, TypeError, ValueError) as error:
         raise BenchError(f"{file} is not a journal of bench tune", "move the file away to start anew") from error
 
 
 def trial_run(model: RequestedModel, planner: Planner) -> RunSpec:
-    """The run of a trial; its key, where nothing is tuned, is over all that a trial depends on."""
+    """The run of a trial; its untuned key covers everything that a trial depends on."""
     return planner.run(model, TRIAL_SEED)
 
 
 def study_name(key: str, label: str) -> str:
-    """The name of a study: the key that its trials have where nothing is tuned, and the signature's label."""
+    """The name of a study: the untuned key of its trials, and the signature's label."""
     return f"{key} {label}"
 
 
 def ended_trials(study: Study) -> list[FrozenTrial]:
-    """The trials that count, in their order: complete, pruned and diverged ones, but not what was interrupted."""
+    """The trials that count, in order: complete, pruned and diverged ones, but not interrupted ones."""
     from optuna.trial import TrialState
 
     ended = []
@@ -134,11 +134,11 @@ def ended_trials(study: Study) -> list[FrozenTrial]:
     return ended
 
 
-def tuned_trial(trial: FrozenTrial, number: int) -> TunedTrial:
-    """A trial that ended, the `number`-th of its study from 1; the first trains the preset as it is."""
+def tuned_trial(trial: FrozenTrial, trial_number: int) -> TunedTrial:
+    """A trial that ended; `trial_number` counts from 1, and trial 1 trains the untuned preset."""
     from optuna.trial import TrialState
 
-    values = TunedValues() if number == 1 else TunedValues.of_params(trial.params)
+    values = TunedValues() if trial_number == 1 else TunedValues.of_params(trial.params)
     state = {TrialState.COMPLETE: "finished", TrialState.PRUNED: "pruned", TrialState.FAIL: "failed"}[trial.state]
     return TunedTrial.model_validate({**values.model_dump(), "state": state, "score": trial.value})
 
@@ -149,7 +149,7 @@ def tuned_trials(study: Study) -> list[TunedTrial]:
 
 
 def fail_lost_trials(study: Study) -> None:
-    """Fail the trials that still run, for those who know that nothing does; their parameters are enqueued again."""
+    """Fail the trials in state running and enqueue their parameters again; only for callers that hold the lock."""
     from optuna.trial import TrialState
 
     for lost in study.get_trials(states=(TrialState.RUNNING,)):
@@ -158,41 +158,41 @@ def fail_lost_trials(study: Study) -> None:
             study.enqueue_trial(lost.params)
 
 
-def begin_trial(study: Study, number: int, budget: Budget, start: dict[str, float]) -> None:
-    """Prepare a study for the trial of this number, from 1.
+def begin_trial(study: Study, trial_number: int, budget: Budget, start: dict[str, float]) -> None:
+    """Prepare a study for its next trial; `trial_number` counts from 1.
 
     `start` is the point of the space that stands for the untuned preset, which is trained first. The sampler gets a new
-    seed for each number, so that a study that was interrupted proposes the same as one that was not.
+    seed for each trial, so that an interrupted study proposes the same values as one that was not.
     """
     import optuna
     from optuna.trial import TrialState
 
-    if number == 1 and not study.get_trials(states=(TrialState.WAITING,)):
+    if trial_number == 1 and not study.get_trials(states=(TrialState.WAITING,)):
         study.enqueue_trial(start)
-    seed = int(digest([budget.seed, number - 1], 8), 16)
+    seed = int(digest([budget.seed, trial_number - 1], 8), 16)
     study.sampler = optuna.samplers.TPESampler(n_startup_trials=budget.startup_trials, seed=seed)
-    # In the first third of the updates warm-ups still differ.
+    # Warm-ups differ in the first third of the updates, where scores cannot be compared.
     study.pruner = optuna.pruners.MedianPruner(budget.startup_trials, n_warmup_steps=budget.updates // 3)
 
 
-def draw_values(trial: Trial, number: int, space: SearchSpace) -> TunedValues:
-    """What the `number`-th trial trains with: the preset's values, then points of the space.
+def draw_values(trial: Trial, trial_number: int, space: SearchSpace) -> TunedValues:
+    """The values of a trial: the preset's for trial 1, then points of the space.
 
     Every other trial keeps the preset's dropout.
     """
     trial.suggest_float("learning_rate", *space.learning_rate, log=True)
-    if number == 1 or number % 2 == 0:
+    if trial_number == 1 or trial_number % 2 == 0:
         trial.suggest_float("dropout_scale", *space.dropout_scale)
     trial.suggest_float("warmup", *space.warmup)
     trial.suggest_categorical("clip_norm", space.clip_norm)
     if space.width:
         trial.suggest_categorical("width", space.width)
     trial.set_user_attr(DRAWN, True)
-    return TunedValues() if number == 1 else TunedValues.of_params(trial.params)
+    return TunedValues() if trial_number == 1 else TunedValues.of_params(trial.params)
 
 
 class TunedFile(Strict):
-    """Tuned values of one preset, with the conditions that they were found under and the command that found them."""
+    """Tuned values of one preset, with their conditions and the command that found them."""
 
     command: str
     preset: str
@@ -208,9 +208,9 @@ FindTuned = Callable[[Planner, Sequence[RequestedModel], Reporter], Tuned]
 
 
 def from_workspace(workspace: Workspace) -> FindTuned:
-    """Finds the tuned values of models in the workspace's studies, of the tuning with the most trials.
+    """A function that finds tuned values in the workspace's studies, of the tuning with the most trials.
 
-    BenchError, when called, where a model has no finished study, or two tunings have as many trials.
+    It raises BenchError if a model has no finished study, or if two tunings have equally many trials.
     """
 
     def find(planner: Planner, models: Sequence[RequestedModel], reporter: Reporter) -> Tuned:
@@ -225,115 +225,127 @@ def from_workspace(workspace: Workspace) -> FindTuned:
                 f"--workspace {workspace.root}, with this command's options of data and features; values "
                 "found with --stage are read from the file of bench tune --export",
             )
-        most = max(int(label.partition("x")[0]) for label in common)
-        largest = sorted(label for label in common if label.startswith(f"{most}x"))
+        max_trials = max(int(label.partition("x")[0]) for label in common)
+        largest = sorted(label for label in common if label.startswith(f"{max_trials}x"))
         if len(largest) > 1:
             raise BenchError(
-                f"--tuned workspace: several tunings of {most} trials: {', '.join(largest)}",
+                f"--tuned workspace: several tunings of {max_trials} trials: {', '.join(largest)}",
                 "write the one that is meant to a file, with its bench tune command and --export FILE, "
                 "then bench run --tuned FILE",
             )
-        return _tuned(largest[0], {name: by_label[largest[0]] for name, by_label in tunings.items()}, reporter)
+        label = largest[0]
+        return _tuned(label, {name: by_label[label] for name, by_label in tunings.items()}, reporter)
 
     return find
 
 
 def from_file(name: str) -> FindTuned:
-    """Finds the tuned values of models in a file; when called, BenchError where it is of other conditions or models."""
+    """A function that finds tuned values in a file; it raises BenchError for other conditions or missing models."""
     content = _read(name)
 
     def find(planner: Planner, models: Sequence[RequestedModel], reporter: Reporter) -> Tuned:
         stages = _searched_stages(content, planner.context.preset)
-        if other := _other_conditions(content, planner.context, check_preset=not stages):
+        differences = _other_conditions(content, planner.context, check_preset=not stages)
+        if differences:
             raise BenchError(
-                f"--tuned {name}: tuned under other conditions: {other}",
+                f"--tuned {name}: tuned under other conditions: {differences}",
                 f"it was made with: {content.command}; tune anew with `bench tune`, or run under its conditions",
             )
-        if missing := [model.name for model in models if model.name not in content.models]:
+        missing = [model.name for model in models if model.name not in content.models]
+        if missing:
             raise BenchError(
                 f"--tuned {name}: no values for {', '.join(missing)}",
                 f"it has {', '.join(content.models)}; tune all models together with `bench tune --export`",
             )
-        found = {model.name: content.models[model.name] for model in models}
-        whole = content.preset == planner.context.preset.name and stages == planner.context.preset.schedule.stages
-        return _tuned(content.tuned, found, reporter, () if whole else stages)
+        tuned = {model.name: content.models[model.name] for model in models}
+        preset = planner.context.preset
+        covers_all = content.preset == preset.name and stages == preset.schedule.stages
+        return _tuned(content.tuned, tuned, reporter, () if covers_all else stages)
 
     return find
 
 
-def one_after_other(first: FindTuned, second: FindTuned) -> FindTuned:
-    """Finds the values of two files together, of which the second one's are for a single later stage.
+def combine_tuned(first: FindTuned, second: FindTuned) -> FindTuned:
+    """A function that combines the values of two files; those of the second are for a single later stage.
 
-    BenchError, when called, where they are for others: the same two files make one condition, and not two.
+    It raises BenchError if they are not, so that the same two files can only be combined in one order.
     """
 
     def find(planner: Planner, models: Sequence[RequestedModel], reporter: Reporter) -> Tuned:
-        one, other = (finder(planner, models, reporter) for finder in (first, second))
-        covered = {name for label in one.label.split(",") for name in label.partition(":")[2].split("+")}
+        earlier = first(planner, models, reporter)
+        later = second(planner, models, reporter)
+        covered = {name for label in earlier.label.split(",") for name in label.partition(":")[2].split("+")}
         order = [stage.name for stage in planner.context.preset.schedule.stages]
-        if not isinstance(other.stages, str) or covered & {"", *order[order.index(other.stages) :]}:
+        if not isinstance(later.stages, str) or covered & {"", *order[order.index(later.stages) :]}:
             raise BenchError(
-                f"--tuned: {other.label} cannot follow {one.label}: it must be for one later stage",
+                f"--tuned: {later.label} cannot follow {earlier.label}: it must be for one later stage",
                 "name the file of the first stages, then those of bench tune --stage NAME for later ones",
             )
-        after = {name: (*own.then, (other.stages, other.values[name])) for name, own in one.values.items()}
-        values = {name: own.model_copy(update={"then": after[name]}) for name, own in one.values.items()}
-        return replace(one, label=f"{one.label},{other.label}", values=values)
+        values = {}
+        for name, tuned_values in earlier.values.items():
+            then = (*tuned_values.then, (later.stages, later.values[name]))
+            values[name] = tuned_values.model_copy(update={"then": then})
+        return replace(earlier, label=f"{earlier.label},{later.label}", values=values)
 
     return find
 
 
-def _tuned(label: str, models: Mapping[str, TunedModel], reporter: Reporter, first: Sequence[Stage] = ()) -> Tuned:
-    """What `bench run` trains with; `first` are the stages that the values are for, where others may follow."""
-    values = {name: found.values for name, found in models.items()}
-    trials = {name: found.trials for name, found in models.items()}
+def _tuned(
+    label: str, models: Mapping[str, TunedModel], reporter: Reporter, first_stages: Sequence[Stage] = ()
+) -> Tuned:
+    """The tuned values for `bench run`; `first_stages` are those that they are for, if others may follow."""
+    values = {name: tuned.values for name, tuned in models.items()}
+    trials = {name: tuned.trials for name, tuned in models.items()}
     stage = label.partition(":")[2]
-    if not first and not stage:
+    if not first_stages and not stage:
         reporter.note(f"trained models have their tuned values, of {label}")
         return Tuned(label, values, trials)
-    names = stage or "+".join(each.name for each in first)
+    names = stage or "+".join(first_stage.name for first_stage in first_stages)
     reporter.note(f"trained models have their tuned values in {names}, of {label}, and the preset's own elsewhere")
-    return Tuned(label if stage else f"{label}:{names}", values, trials, stage or len(first))
+    return Tuned(label if stage else f"{label}:{names}", values, trials, stage or len(first_stages))
 
 
 def _searched_stages(content: TunedFile, preset: Preset) -> tuple[Stage, ...]:
-    """The first stages of this preset that the values are for, at whatever length; none where other settings differ."""
+    """The first stages of this preset that the values are for, of any length; none if other settings differ."""
     lengths = load_preset(content.preset).schedule.stages if content.preset in PRESETS else ()
     for count in range(len(preset.schedule.stages), 0, -1):
         stages = preset.schedule.stages[:count]
         if _are_searched(stages, content, preset):
             return stages
         if len(lengths) == count:
-            kept = [{"epochs": other.epochs, "validate_every": other.validate_every} for other in lengths]
-            as_long = tuple(stage.model_copy(update=each) for stage, each in zip(stages, kept, strict=True))
-            if _are_searched(as_long, content, preset):
+            as_long = []
+            for stage, tuned_stage in zip(stages, lengths, strict=True):
+                length = {"epochs": tuned_stage.epochs, "validate_every": tuned_stage.validate_every}
+                as_long.append(stage.model_copy(update=length))
+            if _are_searched(tuple(as_long), content, preset):
                 return stages
     return ()
 
 
 def _are_searched(stages: tuple[Stage, ...], content: TunedFile, preset: Preset) -> bool:
-    """Whether the preset with these stages alone is the searched one, whatever its name."""
+    """Whether the preset with only these stages is the searched one, apart from its name."""
     searched = with_stages(preset.model_copy(update={"name": content.preset}), stages)
     return tuned_field(content.space, content.budget, searched) == content.tuned
 
 
 def _other_conditions(content: TunedFile, context: RunContext, *, check_preset: bool) -> str:
-    """In what the conditions differ from those that the values were found under; empty where they do not."""
-    here = {"data": context.signature["data"], "features": context.signature["feat"]}
+    """The differences from the conditions of the tuning, as text; empty if there are none."""
+    current = {"data": context.signature["data"], "features": context.signature["feat"]}
     if check_preset:
-        here = {"preset": tuned_field(content.space, content.budget, context.preset)} | here
-    theirs = {"preset": content.tuned, "data": content.data, "features": content.features}
-    return "; ".join(f"{name} {theirs[name]}, here {here[name]}" for name in here if here[name] != theirs[name])
+        current = {"preset": tuned_field(content.space, content.budget, context.preset)} | current
+    tuned = {"preset": content.tuned, "data": content.data, "features": content.features}
+    return "; ".join(f"{name} {tuned[name]}, here {current[name]}" for name in current if current[name] != tuned[name])
 
 
 def _finished(model: RequestedModel, planner: Planner, workspace: Workspace) -> dict[str, TunedModel]:
-    """What came of the model's finished tunings under these conditions, by label."""
+    """The results of the model's finished tunings under these conditions, by label."""
     if not journal_file(workspace).exists():  # opening would make it
         return {}
     storage = open_journal(workspace)
     from optuna import get_all_study_names, load_study
 
-    key, tunings = trial_run(model, planner).key, {}
+    key = trial_run(model, planner).key
+    tunings = {}
     for name in get_all_study_names(storage):
         label = name.partition(" ")[2]
         if name == study_name(key, label):
@@ -351,6 +363,6 @@ def _read(name: str) -> TunedFile:
         raise BenchError(f"--tuned {shortened(name)} cannot be read: {reason(error)}", hint) from error
     try:
         return TunedFile.model_validate(load_bounded(text, longest=_MAX_CHARACTERS))
-    except ValueError as error:  # pydantic's, too
-        said = " ".join(str(error).splitlines()[0].split())
-        raise BenchError(f"--tuned {shortened(name)} holds no tuned values: {said}", hint) from error
+    except ValueError as error:  # includes pydantic's ValidationError
+        message = " ".join(str(error).splitlines()[0].split())
+        raise BenchError(f"--tuned {shortened(name)} holds no tuned values: {message}", hint) from error

@@ -1,8 +1,8 @@
-"""Tuning: equally many trials for every model, each a training with given values, judged by validation CIDEr-D alone.
+"""Tuning: the same number of trials for every model. A trial is a training, scored by validation CIDEr-D only.
 
-The command has an executor do trials, one call a trial. A call holds the lock of its model's study, so that a model's
-trials are done one after another, as the sampler chooses each by the scores of those before: the values are the same
-with however many workers. Several commands in one workspace share the models. One model's failure stops no other.
+The command submits each trial to an executor. A trial holds the lock of its model's study, so that a model's trials run
+one after another, because the sampler chooses each by the scores of those before. Values therefore do not depend on the
+number of workers. Several commands in one workspace share the models. A model that fails does not stop the others.
 """
 
 from __future__ import annotations
@@ -78,9 +78,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """What is the same for all models that are tuned together; picklable.
+    """Settings that all models of a tuning share; picklable.
 
-    `conditions` say what trials read and how they are executed, `label` is the signature's.
+    `conditions` are those of the trials' runs, `label` is the signature's.
     """
 
     workspace: Workspace
@@ -90,7 +90,7 @@ class Search:
     label: str
 
     def planner(self, context: RunContext, tuned: Tuned | None = None) -> Planner:
-        """Plans trials under an opened context."""
+        """The planner of trials under an opened context."""
         return Planner(self.conditions, context, self.workspace, tuned)
 
     def model_study(self, model: RequestedModel, context: RunContext) -> ModelStudy:
@@ -102,7 +102,7 @@ class Search:
 
 @dataclass(frozen=True, slots=True)
 class ModelStudy:
-    """A model that is tuned, the name of its study, and the folder that its trials are trained in."""
+    """A model that is tuned, the name of its study, and the folder of its trials."""
 
     model: RequestedModel
     name: str
@@ -110,11 +110,11 @@ class ModelStudy:
 
     @property
     def lock(self) -> Path:
-        """Who does a trial of this study holds the lock on this file."""
+        """The lock file, held during each trial of this study."""
         return self.folder.with_name(f"{self.folder.name}.lock")
 
     def open(self, storage: JournalStorage) -> Study:
-        """Optuna's study, which is made where there is none."""
+        """Optuna's study; creates it if necessary."""
         import optuna
 
         return optuna.create_study(storage=storage, study_name=self.name, direction="maximize", load_if_exists=True)
@@ -122,7 +122,7 @@ class ModelStudy:
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """How a tuning ended: by model, what its trials came to, and why it could not go on.
+    """The result of a tuning: by model, its trials, and the error if it failed.
 
     `signature` is that of untuned runs under the same conditions; `done` are the models that have tuned values.
     """
@@ -135,12 +135,16 @@ class Tuning:
 
 
 def tune(benchmark: Benchmark, reporter: Reporter, *, trials: int, space: SearchSpace) -> Tuning:
-    """Do all trials of all models that are not done yet; one model's failure never stops the others.
+    """Run all trials of all models that are not done yet; a model that fails does not stop the others.
 
-    Each model has so many `trials`, which search the `space`. BenchError where there is nothing to tune, or a preset
-    cannot be tuned.
+    BenchError if no model is trained, or the preset cannot be tuned.
+
+    Args:
+        trials: of each model.
+        space: that trials search.
     """
-    models, workspace = _trained(benchmark, reporter), benchmark.workspace
+    models = _trained(benchmark, reporter)
+    workspace = benchmark.workspace
     _check(benchmark.preset, space)
     if space.stage:
         stages = benchmark.preset.schedule.stages
@@ -160,7 +164,7 @@ def tune(benchmark: Benchmark, reporter: Reporter, *, trials: int, space: Search
         )
         for warning in context.preset.schedule.idle_stages(*context.counts()):
             reporter.note(warning, style="yellow")
-        # A third of the trials only explores, as does Optuna's own default of 10 in 30.
+        # A third of the trials is random, as with Optuna's defaults of 10 in 30.
         startup = max(trials // 3, 2)
         updates = sum(context.updates()[-1 if space.stage else 0 :])
         budget = Budget(trials=trials, updates=updates, startup_trials=startup)
@@ -183,11 +187,11 @@ def _trained(benchmark: Benchmark, reporter: Reporter) -> list[RequestedModel]:
     """The models of a benchmark that are trained; the others are noted by the reporter."""
     requested = resolve_models(benchmark.experiment.models, benchmark.workspace)
     models = [model for model in requested if model.kind == "trained"]
-    others = ", ".join(model.name for model in requested if model.kind != "trained")
+    untrained = ", ".join(model.name for model in requested if model.kind != "trained")
     if not models:
-        raise BenchError(f"--models names nothing that is trained: {others}", "see `bench models` for the names")
-    if others:
-        reporter.note(f"not trained, so not tuned: {others}")
+        raise BenchError(f"--models names nothing that is trained: {untrained}", "see `bench models` for the names")
+    if untrained:
+        reporter.note(f"not trained, so not tuned: {untrained}")
     return models
 
 
@@ -219,8 +223,8 @@ def _check(preset: Preset, space: SearchSpace) -> None:
         raise BenchError("--stage and --tune-width contradict each other: a width is of all stages", "leave one out")
 
 
-def exported(tuning: Tuning, command: str) -> str:
-    """The YAML of the values of all finished models, which `command` tuned."""
+def tuned_yaml(tuning: Tuning, command: str) -> str:
+    """The tuned values of all finished models as YAML; `command` is recorded in it."""
     search = tuning.search
     content = TunedFile(
         command=command,
@@ -232,7 +236,7 @@ def exported(tuning: Tuning, command: str) -> str:
         space=search.space,
         models={name: tuning.models[name] for name in tuning.done},
     )
-    # A trial is a line.
+    # One line for each trial.
     dumped = content.model_dump(mode="json", exclude_none=True)
     return yaml.safe_dump(dumped, sort_keys=False, width=200, default_flow_style=None)
 
@@ -240,8 +244,10 @@ def exported(tuning: Tuning, command: str) -> str:
 def do_trials(
     models: Sequence[RequestedModel], search: Search, executor: Executor, jobs: int, services: Services
 ) -> dict[str, str]:
-    """Do all trials that are left, `jobs` models at a time; returns by model why it could not go on."""
-    context, reporter, budget = services.context(search.conditions), services.reporter, search.budget
+    """Run the remaining trials, `jobs` models at a time; returns the errors of models that failed."""
+    context = services.context(search.conditions)
+    reporter = services.reporter
+    budget = search.budget
     tuning_folder(search.workspace).mkdir(exist_ok=True)
     storage = open_journal(search.workspace)
     studies = [search.model_study(model, context) for model in models]
@@ -254,7 +260,7 @@ def do_trials(
         try:
             while waiting or running:
                 while waiting and len(running) < jobs:
-                    # Those that another command works on come last.
+                    # Models that another command is tuning come last.
                     study = next((study for study in waiting if not is_locked(study.lock)), waiting[0])
                     if is_locked(study.lock) and study.name not in waited_for:
                         reporter.note(f"{study.model.name}: another process works on its trials; waiting")
@@ -288,21 +294,22 @@ def do_trials(
 
 @dataclass(frozen=True, slots=True)
 class TrialEnd:
-    """The number of a trial that ended, from 1; its summary is "" where another command had done the last one."""
+    """The number of a trial that ended, from 1; the summary is "" if another command had run the last one."""
 
     number: int
     summary: str = ""
 
 
 def run_trial(model_study: ModelStudy, search: Search) -> TrialEnd:
-    """Train a model with the values that its study proposes next, and record how that ended."""
+    """Run the next trial of a study: train the model with the proposed values, and record the result."""
     file = journal_file(search.workspace)
     if not file.is_file():
         raise BenchError(
             f"a node of the cluster does not see {file}",
             "choose a workspace on a disk that all nodes share, with --workspace",
         )
-    services, execution = services_of(search.workspace), search.conditions.execution
+    services = services_of(search.workspace)
+    execution = search.conditions.execution
     services.load(execution.plugins)
     check_plugins(execution.digests)
     context = services.context(search.conditions)
@@ -329,9 +336,9 @@ def run_trial(model_study: ModelStudy, search: Search) -> TrialEnd:
         return TrialEnd(number, _summary(ended_trials(study)[-1], number))
 
 
-def _summary(trial: FrozenTrial, number: int) -> str:
-    """How a trial ended, and with which values."""
-    ended = tuned_trial(trial, number)
+def _summary(trial: FrozenTrial, trial_number: int) -> str:
+    """The result and the values of a trial, for the log."""
+    ended = tuned_trial(trial, trial_number)
     values = ended.values.describe()
     if ended.score is None:
         return f"diverged ({values})"
@@ -346,18 +353,21 @@ def train_trial(
 ) -> float:
     """The best validation CIDEr-D, as a fraction, of the last stage of a training with these values.
 
-    Validations are reported to the study. TrialPruned where enough of the other trials are ahead,
-    TrainingDivergedError where the loss is no number any more.
+    Validations are reported to the study. TrialPruned if the trial is worse than the median of the others,
+    TrainingDivergedError if the loss is NaN or infinite.
     """
     from optuna import TrialPruned
 
-    context, stage, folder = services.context(search.conditions), search.space.stage, model_study.folder
+    context = services.context(search.conditions)
+    stage = search.space.stage
+    folder = model_study.folder
     tuned = Tuned("trial", {model_study.model.name: values}, stages=stage)
     config = config_of(trial_run(model_study.model, search.planner(context, tuned)))
     assert isinstance(config, TrainedRun)
-    stages, reporter = context.preset.schedule.stages, TrialReporter(services.reporter)
+    stages = context.preset.schedule.stages
+    reporter = TrialReporter(services.reporter)
     trial_folder = folder / "trial"
-    shutil.rmtree(trial_folder, ignore_errors=True)  # of one that was interrupted
+    shutil.rmtree(trial_folder, ignore_errors=True)  # of an interrupted trial
     trial_folder.mkdir(parents=True)
     steps_before = 0
     if stage is not None and len(stages) > 1:
@@ -381,9 +391,9 @@ def train_trial(
 def _begin_at_last_stage(
     config: TrainedRun, context: RunContext, trial_folder: Path, before: Path, reporter: Reporter
 ) -> int:
-    """Let a trial begin with the weights of the stages before the last, and return how many updates these took.
+    """Start a trial from the weights of the stages before the last; returns the number of their updates.
 
-    All trials of a model share that training, in the folder `before`; it goes on from its last checkpoint.
+    All trials of a model share the training of these stages, in the folder `before`; it resumes if it was interrupted.
     """
     before.mkdir(exist_ok=True)
     earlier = context.with_preset(with_stages(context.preset, context.preset.schedule.stages[:-1]))

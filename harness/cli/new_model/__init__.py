@@ -59,7 +59,7 @@ def named(stem: str, name: str) -> str:
 
 
 def _check_free(name: str) -> None:
-    """BenchError where Python or the zoo has the name already."""
+    """BenchError if Python or the zoo has the name already."""
     from zoo import list_models
     from zoo.registry import RESERVED
 

@@ -15,7 +15,7 @@ SPLIT_NAMES: Final = {
     "test": "test",
     "restval": "restval",
 }
-"""What data sets call their splits, and the name here."""
+"""Names of splits in data sets, with the name here."""
 
 
 REJECTED_FIELDS: Final = ("is_rejected", "is_precanned")
@@ -30,7 +30,7 @@ class ReadOptions:
         image_field: the column or key that names the images.
         caption_field: the column or key of the captions.
         caption_option, image_option, format_option: what these and the format are typed with, for messages that ask for
-            them; "" where there is no such option.
+            them; "" if there is no such option.
     """
 
     image_field: str | None = None
@@ -46,9 +46,9 @@ class AnnotatedImage:
 
     Attributes:
         name: what the file calls it by: an id, or the file of the picture.
-        file: the picture below the folder of pictures, with forward slashes; "" where the file names none.
-        split: a name of `SPLIT_NAMES`, or the file's own word for another; None where it says none.
-        boxes: corners in pixels; None where they are unknown.
+        file: the picture below the folder of pictures, with forward slashes; "" if the file names none.
+        split: a name of `SPLIT_NAMES`, or the file's own word for another; None if it says none.
+        boxes: corners in pixels; None if they are unknown.
         size: width and height in pixels, where the file has them.
         usable: false where its split is unreadable or contradictory.
     """
@@ -76,7 +76,7 @@ class Annotations:
         problems: what is wrong, with the entries that it concerns. Nothing is read past a problem silently.
         notes: what was left out or is worth knowing, and is no problem.
         write_pictures: writes the pictures that the annotations hold into a folder, and returns how many were not there
-            yet; None where they hold none.
+            yet; None if they hold none.
         id_field: the key of the numbers that images are called by, where the format leaves it open.
         rejected: how many captions are marked by `REJECTED_FIELDS`, and left out.
     """

@@ -103,8 +103,8 @@ def _add_captions(annotations: Annotations, image: AnnotatedImage, cells: Sequen
 
 def _image_column(table: TextTable, options: ReadOptions) -> int:
     headings = [name.lower() for name in table.headings]
-    wanted = IMAGE_FIELDS if options.image_field is None else (options.image_field.lower(),)
-    if known := [name for name in wanted if name in headings]:
+    fields = IMAGE_FIELDS if options.image_field is None else (options.image_field.lower(),)
+    if known := [name for name in fields if name in headings]:
         return headings.index(known[0])
     raise _no_column(table, "the pictures' files", options.image_option)
 
@@ -145,7 +145,7 @@ def which_captions(path: Path, names: Sequence[str], options: ReadOptions) -> Be
     )
 
 
-def _no_column(table: TextTable, what: str, option: str) -> BenchError:
+def _no_column(table: TextTable, content: str, option: str) -> BenchError:
     names = table.headings
     headings = ", ".join(shortened(name, 40) for name in names) or "nothing"
     if any(" " in name or "://" in name for name in names):
@@ -159,13 +159,13 @@ def _no_column(table: TextTable, what: str, option: str) -> BenchError:
         )
     if not option:
         return BenchError(
-            f"{table.path} has no column of {what}: its first line names {headings}",
+            f"{table.path} has no column of {content}: its first line names {headings}",
             f"call the column {FILE_FIELDS[0]} or {ID_FIELDS[0]} in the first line",
         )
-    others = [name for name in names if name and name.lower() not in (*IMAGE_FIELDS, *CAPTION_FIELDS, "split")]
+    candidates = [name for name in names if name and name.lower() not in (*IMAGE_FIELDS, *CAPTION_FIELDS, "split")]
     return BenchError(
-        f"{table.path} has no column of {what}: its first line names {headings}",
-        f"name the column, for example: {option} {shortened(others[0] if others else 'NAME', 40)}",
+        f"{table.path} has no column of {content}: its first line names {headings}",
+        f"name the column, for example: {option} {shortened(candidates[0] if candidates else 'NAME', 40)}",
     )
 
 

@@ -213,21 +213,23 @@ def caption_field_of(path: Path, entries: Sequence[Mapping[str, Any]], options: 
             f"{options.caption_option} {shortened(options.caption_field)}: {path} has no such field",
             f"choose one of: {', '.join(keys)[:200]}",
         )
-    known = [name for name in CAPTION_FIELDS if name in keys]
+    known_fields = [name for name in CAPTION_FIELDS if name in keys]
     if numbered := [key for key in keys if NUMBERED_CAPTION.fullmatch(key.lower())]:
-        fields = [*known, *numbered]
+        fields = [*known_fields, *numbered]
         raise BenchError(
             f"{path} has its captions in several fields: {', '.join(fields)[:200]}",
             f'write them as a list, "captions": [...]; or choose one: {options.caption_option} {fields[0]}',
         )
-    if not known:
+    if not known_fields:
         raise BenchError(
             f"{path} has no captions: the keys of its objects are {', '.join(keys)[:200] or 'none'}",
             f"name the key of the captions: {options.caption_option} KEY",
         )
-    if differing := [name for name in known[1:] if any(entry.get(name) != entry.get(known[0]) for entry in entries)]:
-        raise which_captions(path, [known[0], *differing], options)
-    return known[0]
+    first = known_fields[0]
+    differing = [name for name in known_fields[1:] if any(entry.get(name) != entry.get(first) for entry in entries)]
+    if differing:
+        raise which_captions(path, [first, *differing], options)
+    return first
 
 
 def _first_of(entry: Mapping[str, Any], fields: Sequence[str]) -> str:
@@ -235,7 +237,7 @@ def _first_of(entry: Mapping[str, Any], fields: Sequence[str]) -> str:
 
 
 def _first_picture(value: Any) -> str | None:
-    """The file that an entry names, or the first of its list; None where it names none."""
+    """The file that an entry names, or the first of its list; None if it names none."""
     if isinstance(value, list) and value:
         value = value[0]
     return value if isinstance(value, str) and value.strip() else None

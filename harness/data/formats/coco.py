@@ -118,9 +118,9 @@ def _first_keys(entries: object) -> set[str]:
 
 
 def _names(content: Content, entries: list[dict[str, Any]]) -> dict[str | int, str | int]:
-    """What images are called here by their ids: whole numbers where all are, or texts; BenchError where one has none.
+    """The names of images by their ids: whole numbers if all are, else texts.
 
-    An image whose id another has is refused, too.
+    BenchError for an image without an id, or with the id of another.
     """
     ids = [entry.get("id") for entry in entries]
     numbers = [whole_number(image_id) for image_id in ids]

@@ -75,7 +75,7 @@ class Content:
 
     @cached_property
     def headings(self) -> list[str]:
-        """The table's headings in lower case; empty where there is no table."""
+        """The table's headings in lower case; empty if there is no table."""
         return [] if self.table is None else [name.lower() for name in self.table.headings]
 
     @cached_property

@@ -22,10 +22,10 @@ def read_tokens(content: Content, options: ReadOptions) -> Annotations:  # noqa:
     annotations = Annotations(path)
     files = {split: file for file in path.parent.glob("*Images.txt") if (split := _split_of(file.name))}
     splits = {line.strip(): split for split, file in files.items() for line in lines_of(read_encoded(file))}
-    for number, line in enumerate(lines, 1):
+    for line_number, line in enumerate(lines, 1):
         match = _LINE.fullmatch(line)
         if match is None:
-            annotations.add_problem("lines not of the form NAME.jpg#N, tab, caption", f"line {number}")
+            annotations.add_problem("lines not of the form NAME.jpg#N, tab, caption", f"line {line_number}")
             continue
         image = annotations.image(match["name"].strip(), match["name"].strip())
         image.captions.append(match["caption"])

@@ -32,7 +32,7 @@ def named(ids: Sequence[str], description: str, noun: str = "image") -> str:
 
 
 def image_ids(path: Path, images: Iterable[Mapping[str, Any]], key: str) -> list[int]:
-    """The ids of a file's images, in its order; BenchError where one is missing, or there twice."""
+    """The ids of a file's images, in its order; BenchError if one is missing, or there twice."""
     ids = [image.get(key) for image in images]
     valid = list(filter(is_image_id, ids))
     if invalid := [f"entry {index}" for index, image_id in enumerate(ids) if not is_image_id(image_id)]:

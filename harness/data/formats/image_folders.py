@@ -96,14 +96,14 @@ def _add_lines(annotations: Annotations, file: Path, options: ReadOptions, insid
     entries = content.entries or ([content.top] if content.top else [])
     file_field = options.image_field or "file_name"
     if not entries or not all(isinstance(entry.get(file_field), str) for entry in entries):
-        number = next((n for n, entry in enumerate(entries, 1) if not isinstance(entry.get(file_field), str)), 1)
+        line_number = next((n for n, entry in enumerate(entries, 1) if not isinstance(entry.get(file_field), str)), 1)
         raise BenchError(
-            f'{file}, line {number} has no text "{file_field}"',
+            f'{file}, line {line_number} has no text "{file_field}"',
             'a line is {"file_name": "a.jpg", "caption": "a dog"}, as imagefolder has it',
         )
     caption_field = caption_field_of(file, entries, options)
-    for number, entry in enumerate(entries, 1):
-        where = f"line {number}"
+    for line_number, entry in enumerate(entries, 1):
+        where = f"line {line_number}"
         name = inside + entry[file_field].replace("\\", "/")
         image = annotations.image(name, name)
         image.size = image.size or annotated_size(entry)

@@ -44,7 +44,7 @@ def read_karpathy_json(content: Content, options: ReadOptions) -> Annotations:  
 
 
 def images_of(content: Any) -> list[dict[str, Any]] | None:
-    """The list of objects that a file's content has as "images"; None where it has none."""
+    """The list of objects that a file's content has as "images"; None if it has none."""
     images = content.get("images") if isinstance(content, dict) else None
     return images if isinstance(images, list) and all(isinstance(image, dict) for image in images) else None
 
@@ -55,7 +55,7 @@ def id_key(images: Sequence[Mapping[str, Any]]) -> str:
 
 
 def listed_sentences(image: Mapping[str, Any]) -> list[Any]:
-    """What an image lists as its sentences; nothing where that is no list."""
+    """The sentences of an image; empty if they are not a list."""
     sentences = image.get("sentences")
     return sentences if isinstance(sentences, list) else []
 

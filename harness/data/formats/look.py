@@ -1,4 +1,4 @@
-"""Whether captions look like captions: what a number does not show."""
+"""Check whether captions look like captions, which scores do not show."""
 
 import re
 import unicodedata
@@ -108,16 +108,19 @@ def copied_references(captions: Mapping[int, str], references: Mapping[int, Sequ
 
 
 def refuse_unspaced(texts: Iterable[str], whose: str, tokenizer: TokenizerName = "python") -> None:
-    """BenchError where most captions are in a script without spaces and the tokenizer splits at spaces."""
-    if word_tokenizer(tokenizer) is None and (found := unspaced(texts, whose)) is not None:
-        raise BenchError(f"{found.said}: the tokenizer would take each for one word", f"add {found.options}")
+    """BenchError if most captions are in a script without spaces and the tokenizer splits at spaces."""
+    if word_tokenizer(tokenizer) is not None:
+        return
+    script = unspaced(texts, whose)
+    if script is not None:
+        raise BenchError(f"{script.sentence}: the tokenizer would take each for one word", f"add {script.options}")
 
 
 @dataclass(frozen=True, slots=True)
 class Unspaced:
     """A sentence that counts captions in a script without spaces, and the options that segment them."""
 
-    said: str
+    sentence: str
     options: str
 
 

@@ -61,9 +61,9 @@ BY_FIELDS: Final = MatchOptions()
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """The image id of each row, None where nothing names it; other images than those of the references keep their ids.
+    """The image id of each row, None if nothing names it; other images than those of the references keep their ids.
 
-    `field` is the one that names the images; None where they were taken by position. `are_files` says that its values
+    `field` is the one that names the images; None if they were taken by position. `are_files` says that its values
     are file names or texts, and not the numbers of the images.
     """
 
@@ -127,7 +127,7 @@ class ImageNames:
         return image_id if image_id in self._numbers else None
 
     def of_unmatched(self, value: object) -> int | None:
-        """The id in the file of another image than the references'; None where a wanted image has the same number."""
+        """The id in the file of another image than the references'; None if a wanted image has the same number."""
         image_id = as_id(value)
         return None if image_id in self._ids else image_id
 
@@ -195,7 +195,7 @@ def _by_chosen_field(rows: Sequence[Row], names: ImageNames, path: Path, field: 
 
 
 def _by_fields(rows: Sequence[Row], names: ImageNames, path: Path, *, several: bool) -> Match | None:
-    """The match by the field that names the images; None where no field does."""
+    """The match by the field that names the images; None if no field does."""
     by_name: dict[str, list[int | None]] = {}
     by_number: dict[str, list[int | None]] = {}
     for field in _fields(rows):
@@ -254,7 +254,7 @@ def _is_candidate(field: str, ids: Sequence[int | None], *, several: bool) -> bo
 
 
 def _agreed(candidates: Mapping[str, Sequence[int | None]], path: Path) -> str | None:
-    """The candidate to use; BenchError where candidates name different images and none is in `_DECIDING`."""
+    """The candidate to use; BenchError if candidates name different images and none is in `_DECIDING`."""
     fields = list(candidates)
     if not fields:
         return None

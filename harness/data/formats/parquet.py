@@ -44,7 +44,7 @@ _ROWS_WITH_PICTURES: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A file of rows, and the split in its name or its folder's; None where neither names one."""
+    """A file of rows, and the split in its name or its folder's; None if neither names one."""
 
     path: Path
     split: str | None
@@ -55,9 +55,9 @@ class _Columns:
     """The columns of a data set.
 
     Attributes:
-        pictures: holds pictures, as objects of bytes and path; None where there is no such column.
-        file: a text with the pictures' files; None where there is none.
-        id: a text or a number that names the images; None where the file does.
+        pictures: holds pictures, as objects of bytes and path; None if there is no such column.
+        file: a text with the pictures' files; None if there is none.
+        id: a text or a number that names the images; None if the file does.
         captions: all that may hold captions. Several that are not numbered must agree.
         rejecting: those of `REJECTED_FIELDS`.
     """
@@ -71,7 +71,7 @@ class _Columns:
 
     @property
     def read(self) -> list[str]:
-        """All columns of annotations, of the pictures their paths alone."""
+        """All columns of annotations, and only the paths of images."""
         paths = [f"{self.pictures}.path"] if self.pictures else []
         return [
             *paths,
@@ -87,7 +87,7 @@ class _Row:
 
     Attributes:
         part: the split of its file, or "row" where that says none; with `number`, the index there, it names the row.
-        path: the picture below a folder; "" where the row has no path that can be used.
+        path: the picture below a folder; "" if the row has no path that can be used.
     """
 
     where: str
@@ -160,8 +160,8 @@ def _is_dataset(folder: Path) -> bool:
 
 def _arrow_files(folder: Path) -> list[Path]:
     """The arrow files that the state of a saved data set names, in its order."""
-    listed = _read_object(folder / "state.json").get("_data_files", [])
-    return [folder / Path(str(entry["filename"])).name for entry in listed]
+    entries = _read_object(folder / "state.json").get("_data_files", [])
+    return [folder / Path(str(entry["filename"])).name for entry in entries]
 
 
 def _read_object(path: Path) -> dict[str, Any]:
@@ -243,21 +243,21 @@ def _picture_name(row: _Row, *, is_unique: bool) -> str:
 
 
 def _read_rows(annotations: Annotations, parts: Sequence[_Part], columns: _Columns, options: ReadOptions) -> list[_Row]:
-    """The rows of all files; BenchError where columns that are not numbered hold different captions."""
+    """The rows of all files; BenchError if columns that are not numbered hold different captions."""
     rows: list[_Row] = []
     counts: dict[str | None, int] = {}
     numbered = all(NUMBERED_CAPTION.fullmatch(name.lower()) for name in columns.captions)
     differing: set[str] = set()
     for part in parts:
-        before = counts.get(part.split, 0)
+        earlier_rows = counts.get(part.split, 0)
         for index, values in enumerate(_rows_of(part.path, columns.read, _ROWS)):
-            number = before + index
-            counts[part.split] = number + 1
+            row_number = earlier_rows + index
+            counts[part.split] = row_number + 1
             where = f"{part.path.name}, row {index}"
             texts = {name: _texts_of(values[name]) for name in columns.captions}
-            first = texts[columns.captions[0]]
+            captions_of_row = texts[columns.captions[0]]
             if numbered:
-                first = [text for name in columns.captions for text in texts[name] if text.strip()]
+                captions_of_row = [text for name in columns.captions for text in texts[name] if text.strip()]
             else:
                 differing.update(name for name in texts if texts[name] != texts[columns.captions[0]])
             split = part.split
@@ -269,8 +269,8 @@ def _read_rows(annotations: Annotations, parts: Sequence[_Part], columns: _Colum
             if isinstance(name, float):
                 name = int(name) if name.is_integer() else None
             is_rejected = annotations.rejects({name.lower(): values[name] for name in columns.rejecting})
-            captions = [] if is_rejected else first
-            rows.append(_Row(where, part.split or "row", number, split, path, name, captions, is_rejected))
+            captions = [] if is_rejected else captions_of_row
+            rows.append(_Row(where, part.split or "row", row_number, split, path, name, captions, is_rejected))
     if differing:
         names = [name for name in columns.captions if name in differing]
         raise which_captions(annotations.path, [columns.captions[0], *names], options)
@@ -285,10 +285,10 @@ def _texts_of(value: Any) -> list[str]:
 
 
 def _path_of(values: dict[str, Any], columns: _Columns) -> str:
-    """The file of a row's picture; of pictures in the file "" where its path is none of a picture below a folder."""
+    """The file of a row's image; "" for an image inside the parquet file without a usable path."""
     if columns.pictures is None:
-        given = values[columns.file] if columns.file is not None else None
-        return str(given or "").strip().replace("\\", "/")
+        value = values[columns.file] if columns.file is not None else None
+        return str(value or "").strip().replace("\\", "/")
     candidates = [(values[columns.pictures] or {}).get("path")]
     if columns.file is not None:
         candidates.append(values[columns.file])
@@ -308,10 +308,10 @@ def _find_columns(path: Path, options: ReadOptions) -> _Columns:
     kinds = {column.name: _kind(column.type) for column in schema}
     lower = {name.lower(): name for name in kinds}
 
-    def first_of(names: Sequence[str], *wanted: str) -> str | None:
-        return next((lower[name] for name in names if name in lower and kinds[lower[name]] in wanted), None)
+    def first_of(names: Sequence[str], *wanted_kinds: str) -> str | None:
+        return next((lower[name] for name in names if name in lower and kinds[lower[name]] in wanted_kinds), None)
 
-    shown = ", ".join(f"{shortened(column.name, 40)} ({shortened(str(column.type), 40)})" for column in schema)
+    description = ", ".join(f"{shortened(column.name, 40)} ({shortened(str(column.type), 40)})" for column in schema)
     if options.image_field is not None:
         pictures = first_of([options.image_field.lower()], "picture")
         file = first_of([options.image_field.lower()], "text")
@@ -326,14 +326,14 @@ def _find_columns(path: Path, options: ReadOptions) -> _Columns:
             id_column = first_of(IMAGE_FIELDS, "text", "number")
     if pictures is None and file is None and id_column is None:
         raise BenchError(
-            f"{path} has no column of pictures: its columns are {shown}",
+            f"{path} has no column of pictures: its columns are {description}",
             f"name the one with texts or with objects of bytes and path: {options.image_option} NAME"
             if options.image_option
             else f"call it {FILE_FIELDS[0]} or {ID_FIELDS[0]}",
         )
     if options.caption_field is not None:
-        chosen = first_of([options.caption_field.lower()], "text", "texts")
-        captions = [] if chosen is None else [chosen]
+        caption_column = first_of([options.caption_field.lower()], "text", "texts")
+        captions = [] if caption_column is None else [caption_column]
     else:
         texts = {name.lower(): name for name in kinds if kinds[name] == "text"}
         matches = [match for name in texts if (match := NUMBERED_CAPTION.fullmatch(name))]
@@ -344,11 +344,11 @@ def _find_columns(path: Path, options: ReadOptions) -> _Columns:
                 f"call it {unnumbered[0]}_0, or choose one column: {options.caption_option} {unnumbered[0]}",
             )
         if not captions:
-            known = [first_of([name], "text", "texts") for name in CAPTION_FIELDS]
-            captions = [name for name in known if name is not None]
+            candidates = [first_of([name], "text", "texts") for name in CAPTION_FIELDS]
+            captions = [name for name in candidates if name is not None]
     if not captions:
         raise BenchError(
-            f"{path} has no column of captions: its columns are {shown}",
+            f"{path} has no column of captions: its columns are {description}",
             f"name the one with the captions: {options.caption_option} NAME",
         )
     rejecting = [lower[name] for name in REJECTED_FIELDS if name in lower]
@@ -377,7 +377,7 @@ def _kind(data_type: Any) -> str:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
-    """A parquet file, or a reader of the streaming format of arrow; BenchError where it cannot be read."""
+    """A parquet file, or a reader of the streaming format of arrow; BenchError if it cannot be read."""
     try:
         import pyarrow
         from pyarrow import ipc, parquet

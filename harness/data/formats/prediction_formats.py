@@ -18,7 +18,7 @@ from harness.utils.files import shortened
 
 _LISTS: Final = ("annotations", "imgblobs", "predictions", "results", "captions")
 _OF_PEOPLE: Final = ("caption", "captions", "text", "answer")
-"""Fields that hold the references, or a prompt, where another one holds the captions of a system."""
+"""Fields that hold references or a prompt if another field holds the captions of a system."""
 _LOGS: Final = "logs"
 CAPTION_FIELDS: Final = (
     *("caption", "prediction", "candidate", "text", "pred", "hypothesis", "output", "generated_text", "response"),
@@ -60,24 +60,24 @@ def read_entries(path: Path, caption_field: str | None, format_name: str | None 
     content = read_content(path)
     if content.is_folder or content.archive:
         raise BenchError(f"{path} holds no captions that are read: it is {describe(content)}", FORMS)
-    chosen = _find_format(content, format_name)
-    if caption_field is not None and not chosen.takes_field:
-        raise BenchError(f"{path} is {chosen.title}: --caption-field does not apply", "leave it out")
-    return chosen.read(content, caption_field)
+    prediction_format = _find_format(content, format_name)
+    if caption_field is not None and not prediction_format.takes_field:
+        raise BenchError(f"{path} is {prediction_format.title}: --caption-field does not apply", "leave it out")
+    return prediction_format.read(content, caption_field)
 
 
 def _find_format(content: Content, name: str | None) -> PredictionFormat:
     """The format that recognises the content, or that the user names; COCO's results where none recognises it."""
-    by_name = {one.name: one for one in PREDICTION_FORMATS}
+    by_name = {candidate.name: candidate for candidate in PREDICTION_FORMATS}
     if name is not None:
         if name not in by_name:
             raise BenchError(f"{shortened(name)} is no format of predictions", f"choose one of: {', '.join(by_name)}")
         return by_name[name]
-    sure = [one for one in PREDICTION_FORMATS if one.sniff(content)]
-    if len(sure) > 1:
-        candidates = " and ".join(f"{one.name} ({one.sniff(content)})" for one in sure)
-        raise BenchError(f"{content.path} could be {candidates}", f"say which it is: --format {sure[0].name}")
-    return sure[0] if sure else by_name["results"]
+    matching = [candidate for candidate in PREDICTION_FORMATS if candidate.sniff(content)]
+    if len(matching) > 1:
+        candidates = " and ".join(f"{candidate.name} ({candidate.sniff(content)})" for candidate in matching)
+        raise BenchError(f"{content.path} could be {candidates}", f"say which it is: --format {matching[0].name}")
+    return matching[0] if matching else by_name["results"]
 
 
 def _sniff_lmms_eval(content: Content) -> str:
@@ -120,8 +120,8 @@ def _sniff_pipeline(content: Content) -> str:
 def _sniff_table(content: Content) -> str:
     if _sniff_vlmevalkit(content):
         return ""
-    named = [name for name in content.headings if name in CAPTION_FIELDS]
-    is_table = content.table is not None and (named or content.path.suffix.lower() in _TABLES)
+    caption_headings = [name for name in content.headings if name in CAPTION_FIELDS]
+    is_table = content.table is not None and (caption_headings or content.path.suffix.lower() in _TABLES)
     return f"its columns are {', '.join(content.headings)}"[:80] if is_table else ""
 
 
@@ -152,13 +152,13 @@ def _sniff_results(content: Content) -> str:
 def _read_results(content: Content, caption_field: str | None) -> list[Entry]:
     path = content.path
     _refuse_several_lists(content)
-    listed = _listed(content) if content.top else content.value
-    if not isinstance(listed, list) or not listed or all(isinstance(one, int | float | None) for one in listed):
-        description = "an empty list" if listed == [] else describe(content)
+    items = _listed(content) if content.top else content.value
+    if not isinstance(items, list) or not items or all(isinstance(item, int | float | None) for item in items):
+        description = "an empty list" if items == [] else describe(content)
         raise BenchError(f"{path} holds no captions of images: it is {description}", FORMS)
-    entries = [_entry(one, caption_field, path) for one in listed]
+    entries = [_entry(item, caption_field, path) for item in items]
     if all(entry.caption is None for entry in entries):
-        keys = dict.fromkeys(key for one in listed if isinstance(one, dict) for key in one)
+        keys = dict.fromkeys(key for item in items if isinstance(item, dict) for key in item)
         raise BenchError(
             f"{path}: no key holds a caption; its keys are {', '.join(keys)[:200] or 'none'}",
             f"choose one of them with --caption-field, or name the captions {CAPTION_FIELDS[0]!r}: {FORMS}",
@@ -170,7 +170,7 @@ def _sniff_lines(content: Content) -> str:
     """A caption a line, as a text or as JSON."""
     if content.is_json:
         value = content.value
-        are_texts = isinstance(value, list) and bool(value) and all(isinstance(one, str) for one in value)
+        are_texts = isinstance(value, list) and bool(value) and all(isinstance(item, str) for item in value)
         return "it is a list of texts" if are_texts else ""
     is_table = _sniff_table(content) or _sniff_vlmevalkit(content)
     return "it is a text" if content.lines and not is_table else ""
@@ -187,14 +187,14 @@ def _listed(content: Content) -> list[Any] | None:
     """The list below a known key, or the object itself as the only entry; None if it is neither."""
     for name in _LISTS:
         if isinstance(content.top.get(name), list):
-            listed: list[Any] = content.top[name]
-            return _with_file_names(listed, content.top.get("images"))
+            items: list[Any] = content.top[name]
+            return _with_file_names(items, content.top.get("images"))
     is_entry = any(name in content.top for name in ID_FIELDS) and any(name in content.top for name in CAPTION_FIELDS)
     return [content.top] if is_entry else None
 
 
 def _with_file_names(entries: list[Any], images: Any) -> list[Any]:
-    """Entries of COCO's form, each with the file of its image: the ids may be of this file alone."""
+    """Entries of COCO's form, each with the file of its image, because ids may be valid only in this file."""
     files = {
         image["id"]: image["file_name"]
         for image in (images if isinstance(images, list) else [])
@@ -211,18 +211,18 @@ def _with_file_names(entries: list[Any], images: Any) -> list[Any]:
 
 
 def _refuse_several_lists(content: Content) -> None:
-    """BenchError where an object has two lists of captions, or one of captions beside one of their images."""
-    known = [name for name in _LISTS if isinstance(content.top.get(name), list)]
-    if len(known) > 1:
+    """BenchError if an object has two lists of captions, or one of captions beside one of their images."""
+    lists = [name for name in _LISTS if isinstance(content.top.get(name), list)]
+    if len(lists) > 1:
         raise BenchError(
-            f"{content.path} has several lists that may hold the captions: {', '.join(known)}",
+            f"{content.path} has several lists that may hold the captions: {', '.join(lists)}",
             "give a file with one of them",
         )
     columns = [name for name, value in content.top.items() if isinstance(value, list) and len(value) > 1]
     lengths = {len(content.top[name]) for name in columns}
-    is_texts = [all(isinstance(one, str) for one in content.top[name]) for name in columns]
-    named = [name for name in columns if name in (*CAPTION_FIELDS, *_LISTS)]
-    if len(columns) > 1 and len(lengths) == 1 and any(is_texts) and named:
+    is_texts = [all(isinstance(item, str) for item in content.top[name]) for name in columns]
+    caption_lists = [name for name in columns if name in (*CAPTION_FIELDS, *_LISTS)]
+    if len(columns) > 1 and len(lengths) == 1 and any(is_texts) and caption_lists:
         raise BenchError(
             f"{content.path} holds lists side by side: {', '.join(columns)}",
             f"give an object for each caption: {FORMS.removeprefix('give ')}",
@@ -230,7 +230,7 @@ def _refuse_several_lists(content: Content) -> None:
 
 
 def _read_table(content: Content, caption_field: str | None) -> list[Entry]:
-    """The rows of a table with a heading for the caption; BenchError where a row has another number of cells."""
+    """The rows of a table with a heading for the caption; BenchError if a row has another number of cells."""
     if content.is_json:
         raise BenchError(f"{content.path} is no table: it is {describe(content)}", FORMS)
     path, table = content.path, content.table or parse_table(content.text, content.path)
@@ -279,10 +279,10 @@ def _entry(entry: Any, caption_field: str | None, path: Path) -> Entry:
     return Entry({**fields, **scalars(entry, without=name)}, None if name is None else entry[name])
 
 
-def _caption_field(entry: Mapping[str, Any], chosen: str | None, path: Path) -> str | None:
-    """The field of the caption; BenchError where several hold different texts, and none is chosen."""
-    if chosen is not None:
-        return chosen if chosen in entry else None
+def _caption_field(entry: Mapping[str, Any], field: str | None, path: Path) -> str | None:
+    """The field of the caption; BenchError if several hold different texts, and none is chosen."""
+    if field is not None:
+        return field if field in entry else None
     names = [name for name in CAPTION_FIELDS if name in entry]
     if len(names) > 1:
         names = [name for name in names if not _is_references(name, entry[name])] or names
@@ -297,7 +297,7 @@ def _is_references(name: str, value: Any) -> bool:
 
 
 def _refuse_different_texts(entry: Mapping[str, Any], names: Sequence[str], path: Path) -> None:
-    """BenchError where several of these fields of an entry hold different texts: the user chooses."""
+    """BenchError if several of these fields of an entry hold different texts: the user chooses."""
     texts = {name: (text_of(entry[name]) or str(entry[name] or "")).strip() for name in names}
     if len(set(texts.values())) > 1:
         fields = ", ".join(f"{name} ({shortened(text, 40)})" for name, text in texts.items())
@@ -318,7 +318,7 @@ def scalars(entry: Mapping[str, Any], without: str | None) -> Row:
 
 
 def text_of(caption: Any) -> str | None:
-    """The caption as a text, also from a list of one or an object; None where there is no single one."""
+    """The caption as a text, also from a list of one or an object; None if there is no single one."""
     if isinstance(caption, list) and len(caption) == 1:
         return text_of(caption[0])
     if isinstance(caption, dict):

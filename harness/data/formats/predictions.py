@@ -30,7 +30,7 @@ POSITIONS: Final = "images are taken by their positions in the list of reference
 class Predictions:
     """Captions by image id, and the images of each problem.
 
-    `id_field` is the field that names the images, None where positions do; `are_files` as of `Match`.
+    `id_field` is the field that names the images, None if positions do; `are_files` as of `Match`.
     """
 
     captions: dict[int, str]
@@ -43,19 +43,21 @@ class Predictions:
         return self.id_field is None
 
     def without(self, image_ids: Collection[int]) -> Self:
-        """The captions and problems of all images but these."""
-        left_out, named_out = set(image_ids), set(map(str, image_ids))
-        captions = {image_id: caption for image_id, caption in self.captions.items() if image_id not in left_out}
+        """The captions and problems of all images except these."""
+        removed = set(image_ids)
+        removed_names = set(map(str, image_ids))
+        captions = {image_id: caption for image_id, caption in self.captions.items() if image_id not in removed}
         problems = {}
         for problem, images in self.problems.items():
-            if kept := [image for image in images if image not in named_out]:
-                problems[problem] = kept
+            remaining = [image for image in images if image not in removed_names]
+            if remaining:
+                problems[problem] = remaining
         return replace(self, captions=captions, problems=problems)
 
 
 def read_predictions(
     path: Path,
-    wanted: Iterable[int] = (),
+    order: Iterable[int] = (),
     files: Mapping[int, str] | None = None,
     *,
     labels: Mapping[int, str] | None = None,
@@ -75,7 +77,7 @@ def read_predictions(
             `problems`.
     """
     entries = read_entries(path, options.caption_field, options.format_name)
-    return _predictions(entries, ImageNames(wanted, files, labels, other_files), path, options)
+    return _predictions(entries, ImageNames(order, files, labels, other_files), path, options)
 
 
 def predictions_of(
@@ -97,10 +99,10 @@ def _predictions(entries: Sequence[Entry], names: ImageNames, path: Path, option
     for image_id, entry in zip(match.ids, entries, strict=True):
         if image_id is not None:
             texts.setdefault(image_id, set()).add(text_of(entry.caption))
-    for number, (image_id, entry) in enumerate(zip(match.ids, entries, strict=True)):
+    for index, (image_id, entry) in enumerate(zip(match.ids, entries, strict=True)):
         caption = text_of(entry.caption)
         if image_id is None:
-            problems.setdefault(_NO_IMAGE, []).append(f"entry {number}")
+            problems.setdefault(_NO_IMAGE, []).append(f"entry {index}")
         elif len(texts[image_id]) > 1:
             problems.setdefault(_TWICE, []).append(str(image_id))
         elif caption is None:
@@ -114,11 +116,11 @@ def _predictions(entries: Sequence[Entry], names: ImageNames, path: Path, option
 
 
 def _refuse_names_in_captions(entries: Sequence[Entry], names: ImageNames, path: Path) -> None:
-    """BenchError where most captions begin with their images' names, which would be scored as words."""
-    starts = [re.match(r"([^\t,:;|#]+)[\t,:;|#]", str(entry.caption)) for entry in entries if not entry.fields]
-    texts = [start[1] for start in starts if start]
-    known = {image_id for text in texts for image_id in (names.of_name(text), names.of_number(text))} - {None}
-    if len(known) > 1 and 2 * len(known) > len(entries):
+    """BenchError if most captions begin with their images' names, which would be scored as words."""
+    matches = [re.match(r"([^\t,:;|#]+)[\t,:;|#]", str(entry.caption)) for entry in entries if not entry.fields]
+    texts = [start[1] for start in matches if start]
+    named_ids = {image_id for text in texts for image_id in (names.of_name(text), names.of_number(text))} - {None}
+    if len(named_ids) > 1 and 2 * len(named_ids) > len(entries):
         raise BenchError(
             f"{path}: its lines begin with names of images, such as {shortened(str(entries[0].caption), 40)}",
             f"give a table with a line of column names, such as image,caption; or {FORMS.removeprefix('give ')}",
@@ -127,7 +129,7 @@ def _refuse_names_in_captions(entries: Sequence[Entry], names: ImageNames, path:
 
 def read_caption_sets(
     path: Path,
-    wanted: Iterable[int] = (),
+    order: Iterable[int] = (),
     files: Mapping[int, str] | None = None,
     *,
     labels: Mapping[int, str] | None = None,
@@ -140,35 +142,35 @@ def read_caption_sets(
     entries = read_entries(path, options.caption_field, options.format_name)
     if not any(options.id_field in entry.fields for entry in entries):
         options = replace(options, id_field=None)
-    names = ImageNames(wanted, files, labels)
+    names = ImageNames(order, files, labels)
     match = match_rows([entry.fields for entry in entries], names, path, options, several=True)
     sets: dict[int, list[str]] = {}
-    for number, (image_id, entry) in enumerate(zip(match.ids, entries, strict=True)):
+    for index, (image_id, entry) in enumerate(zip(match.ids, entries, strict=True)):
         captions = entry.caption if isinstance(entry.caption, list) else [entry.caption]
         texts = [text_of(caption) for caption in captions]
         if image_id is None or None in texts:
-            raise BenchError(f"{path}: entry {number} has no id of an image or no caption", FORMS)
+            raise BenchError(f"{path}: entry {index} has no id of an image or no caption", FORMS)
         sets.setdefault(image_id, []).extend(text for text in texts if text is not None)
     return sets
 
 
 def read_scores(path: Path, name: str) -> list[tuple[Row, float]]:
-    """A number for each caption, and what could name its image, in the file's order.
+    """A number for each caption, and the fields that may name its image, in the file's order.
 
     A list of numbers, numbers by image, objects of an image and of `name`, any of these a line, or what capevalkit
-    writes as `per_item`. BenchError where the file cannot be read or has another form, or no number of this name.
+    writes as `per_item`. BenchError if the file cannot be read or has another form, or no number of this name.
     """
     content = read_json_or_lines(path)
     content = content.get("per_item", content) if isinstance(content, dict) else content
-    listed = content if isinstance(content, list) else [content]
+    values = content if isinstance(content, list) else [content]
     entries = [({KEY: key}, value) for key, value in content.items()] if isinstance(content, dict) else None
     scores = []
-    for number, (fields, value) in enumerate(entries or [({}, value) for value in listed]):
+    for index, (fields, value) in enumerate(entries or [({}, value) for value in values]):
         row: Row = {**fields, **scalars(value, without=name)} if isinstance(value, dict) else fields
         score = value.get(name) if isinstance(value, dict) else value
         if not isinstance(score, int | float) or isinstance(score, bool) or not abs(score) < 1e300:  # a float holds it
             raise BenchError(
-                f"{path}: entry {number} has no number {shortened(name)}: it is {shortened(str(value), 60)}",
+                f"{path}: entry {index} has no number {shortened(name)}: it is {shortened(str(value), 60)}",
                 'give {"1": 0.5} by image, or [0.5, 0.7] in the order of the captions with --by-position',
             )
         scores.append((row, float(score)))
@@ -178,7 +180,7 @@ def read_scores(path: Path, name: str) -> list[tuple[Row, float]]:
 def scores_by_image(
     path: Path,
     name: str,
-    wanted: Iterable[int],
+    image_ids: Iterable[int],
     files: Mapping[int, str] | None = None,
     *,
     labels: Mapping[int, str] | None = None,
@@ -188,16 +190,19 @@ def scores_by_image(
 
     `options.id_field` is of the captions: it counts where the scores have it, too.
     """
-    order = list(wanted)
+    order = list(image_ids)
     read = read_scores(path, name)
     if not any(options.id_field in row for row, _ in read):
         options = replace(options, id_field=None)
     match = match_rows([row for row, _ in read], ImageNames(order, files, labels), path, options)
-    known = [(image_id, value) for image_id, (_, value) in zip(match.ids, read, strict=True) if image_id is not None]
-    if twice := [str(image_id) for image_id, times in Counter(image_id for image_id, _ in known).items() if times > 1]:
+    by_id = [(image_id, value) for image_id, (_, value) in zip(match.ids, read, strict=True) if image_id is not None]
+    counts = Counter(image_id for image_id, _ in by_id)
+    twice = [str(image_id) for image_id, count in counts.items() if count > 1]
+    if twice:
         raise BenchError(f"{path}: {named(twice, f'with more than one number {shortened(name)}')}")
-    scores = dict(known)
-    if missing := [str(image_id) for image_id in order if image_id not in scores]:
+    scores = dict(by_id)
+    missing = [str(image_id) for image_id in order if image_id not in scores]
+    if missing:
         raise BenchError(f"{path}: {named(missing, f'without a number {shortened(name)}')}")
     return {image_id: scores[image_id] for image_id in order}, match.by_position
 
@@ -219,7 +224,7 @@ def check_predictions(
         hint = f"name images by the ids of the references, such as {examples}, or by their files"
         if predictions.problems.keys() & {_TWICE, _NO_TEXT}:
             hint = "give one caption of each image; several go to --more --sets"
-        elif not references.others.isdisjoint(predictions.captions):
+        elif not references.other_ids.isdisjoint(predictions.captions):
             hint = "they are images of another split: bench evaluate FILE --references FILE --split SPLIT scores them"
         elif shift:
             merged = "the file that `bench data nocaps` wrote"
@@ -235,7 +240,7 @@ def check_predictions(
 
 
 def mismatches(predictions: Predictions, image_ids: Collection[int], unlisted: str) -> list[str]:
-    """What is wrong with captions of these images, each with its first ids; `unlisted` says it of other images."""
+    """The problems with captions of these images, each with its first ids; `unlisted` is that of other images."""
     with_problems = {image_id for ids in predictions.problems.values() for image_id in ids}
     missing = [str(i) for i in image_ids if i not in predictions.captions and str(i) not in with_problems]
     extra = [str(i) for i in predictions.captions if i not in image_ids]

@@ -32,7 +32,7 @@ METEOR_SEPARATOR: Final = "|||"
 class References:
     """Reference captions by image id, in the order of the file's images; domains and file names if it has them.
 
-    `others` are ids and `other_files` files of the file's images of other splits. `labels` are ids as the file has
+    `other_ids` are ids and `other_files` files of the file's images of other splits. `labels` are ids as the file has
     them, where these are texts: its images are then numbered in its order. `left_out` are images that the file has no
     captions of; `notes` say so. `id_field` is the key of the ids, where the format leaves it open.
     """
@@ -41,7 +41,7 @@ class References:
     captions: dict[int, tuple[str, ...]]
     domains: dict[int, str] = field(default_factory=dict)
     files: dict[int, str] = field(default_factory=dict)
-    others: frozenset[int] = frozenset()
+    other_ids: frozenset[int] = frozenset()
     other_files: frozenset[str] = frozenset()
     labels: dict[int, str] = field(default_factory=dict)
     left_out: frozenset[int] = frozenset()
@@ -73,7 +73,7 @@ def read_references(
 
 
 def first_images(references: References, limit: int) -> References:
-    """The first images of the references, in their order; BenchError where there are no more than these."""
+    """The first images of the references, in their order; BenchError if there are no more than these."""
     images = list(references.captions)
     if limit < 1:
         raise BenchError(f"--limit {limit}: nothing would be scored", "name a number from 1 on, or leave it out")
@@ -83,11 +83,11 @@ def first_images(references: References, limit: int) -> References:
             "leave --limit out, or name a lower number",
         )
     captions = {image_id: references.captions[image_id] for image_id in images[:limit]}
-    return replace(references, captions=captions, others=references.others.union(images[limit:]))
+    return replace(references, captions=captions, other_ids=references.other_ids.union(images[limit:]))
 
 
 def references_from(annotations: Annotations, split: str | None = None) -> References:
-    """The references of one split; BenchError where there is a fault, no such split, or no caption at all."""
+    """The references of one split; BenchError if there is a fault, no such split, or no caption at all."""
     path = annotations.path
     if annotations.problems:
         raise BenchError(f"{path}: {described_problems(annotations)}", "repair the file, or take these out of it")
@@ -117,14 +117,14 @@ def references_from(annotations: Annotations, split: str | None = None) -> Refer
         if not are_numbers:
             labels[image_id] = str(image.name)
     of_other_splits = [image for image in annotations.images.values() if image.name not in ids]
-    others = (whole_number(image.name) for image in of_other_splits)
+    other_numbers = (whole_number(image.name) for image in of_other_splits)
     notes += single_words([text for texts in captions.values() for text in texts])
     return References(
         path.name.partition(".")[0],
         captions,
         domains,
         files,
-        others=frozenset(number for number in others if number is not None),
+        other_ids=frozenset(number for number in other_numbers if number is not None),
         other_files=frozenset(image.file for image in of_other_splits if image.file),
         labels=labels,
         left_out=frozenset(ids.values()).difference(captions),
@@ -142,12 +142,13 @@ def _of_split(annotations: Annotations, split: str | None) -> list[AnnotatedImag
                 "leave --split out: all of its images are read",
             )
         return images
-    wanted = _SPLIT if split is None else SPLIT_NAMES.get(split.lower(), split)
-    if chosen := [image for image in images if image.split == wanted]:
-        return chosen
+    split_name = _SPLIT if split is None else SPLIT_NAMES.get(split.lower(), split)
+    split_images = [image for image in images if image.split == split_name]
+    if split_images:
+        return split_images
     splits = ", ".join(sorted({str(image.split) for image in images}))
     raise BenchError(
-        f"{annotations.path} has no split {shortened(wanted)!r}", f"name one of its splits with --split: {splits}"
+        f"{annotations.path} has no split {shortened(split_name)!r}", f"name one of its splits with --split: {splits}"
     )
 
 
@@ -158,7 +159,7 @@ def _are_numbers(annotations: Annotations) -> bool:
 
 
 def _id(image: AnnotatedImage, index: int, are_numbers: bool) -> int:
-    """The number that names an image, or its index where not all names are numbers."""
+    """The number that names an image, or its index if not all names are numbers."""
     number = whole_number(image.name)
     return number if are_numbers and number is not None else index
 

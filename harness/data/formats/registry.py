@@ -205,17 +205,21 @@ ANNOTATION_FORMATS: Final = (
 def find_format(content: Content, name: str | None = None, option: str = "--format") -> Format:
     """The format that recognises the content, or that the user names.
 
-    A table and a list whose columns or keys nobody could know are read as such: their readers say what is missing.
+    Tables and lists with unknown columns or keys are recognised too: their readers report what is missing.
 
     Raises:
         BenchError: there is no such format, none or several are sure of the content.
     """
-    by_name = {one.name: one for one in ANNOTATION_FORMATS}
+    by_name = {candidate.name: candidate for candidate in ANNOTATION_FORMATS}
     if name is not None:
         if name not in by_name:
             raise BenchError(f"{shortened(name)} is no known format", f"choose one of: {', '.join(by_name)}")
         return by_name[name]
-    reasons = {one.name: reason for one in ANNOTATION_FORMATS if (reason := one.sniff(content))}
+    reasons = {}
+    for candidate in ANNOTATION_FORMATS:
+        reason = candidate.sniff(content)
+        if reason:
+            reasons[candidate.name] = reason
     if len(reasons) == 1:
         return by_name[next(iter(reasons))]
     if reasons:
@@ -248,19 +252,21 @@ def read_annotations(path: Path, options: ReadOptions | None = None, format_name
     return read_as(find_format(content, format_name, options.format_option), content, options)
 
 
-def read_as(chosen: Format, content: Content, options: ReadOptions | None = None) -> Annotations:
-    """The annotations of content in a format; BenchError where there is no image, or a field that has no effect."""
+def read_as(annotation_format: Format, content: Content, options: ReadOptions | None = None) -> Annotations:
+    """The annotations of content in a format; BenchError if there is no image, or a field that has no effect."""
     options = options or ReadOptions()
-    if not chosen.takes_fields and (options.image_field is not None or options.caption_field is not None):
+    if not annotation_format.takes_fields and (options.image_field is not None or options.caption_field is not None):
         option = "--file-column" if options.image_field is not None else options.caption_option
-        raise BenchError(f"{content.path} is {chosen.title}: {option} does not apply", "leave it out")
-    annotations = chosen.read(content, options)
+        raise BenchError(f"{content.path} is {annotation_format.title}: {option} does not apply", "leave it out")
+    annotations = annotation_format.read(content, options)
     if annotations.rejected:
         fields = " or ".join(REJECTED_FIELDS)
         count = f"{annotations.rejected:,} captions"
         annotations.notes.append(f"left out: {count} that are marked {fields}, as VizWiz's API does")
     if not annotations.images and not annotations.problems:
-        raise BenchError(f"{content.path} has no images", f"an entry of {chosen.title} is: {chosen.example}")
+        raise BenchError(
+            f"{content.path} has no images", f"an entry of {annotation_format.title} is: {annotation_format.example}"
+        )
     return annotations
 
 

@@ -42,7 +42,7 @@ class TextTable:
 
 
 def read_table(path: Path) -> TextTable:
-    """As `parse_table`, of a file; BenchError also where it cannot be read."""
+    """As `parse_table`, of a file; BenchError also if it cannot be read."""
     return parse_table(read_encoded(path), path)
 
 
@@ -96,7 +96,7 @@ def _quotes_whole_cells(text: str, delimiter: str) -> bool:
 
 
 def _refuse_joined_lines(path: Path, cells: list[str], delimiter: str, columns: int, line: int) -> None:
-    """BenchError where a cell holds lines that look like rows: a stray quotation mark has joined them.
+    """BenchError if a cell holds lines that look like rows: a stray quotation mark has joined them.
 
     A row has as many cells as there are columns, and the first of them, or a file at its end, has no spaces.
     """
@@ -113,7 +113,7 @@ def _refuse_joined_lines(path: Path, cells: list[str], delimiter: str, columns: 
 
 
 def caption_list(cell: str) -> list[str] | None:
-    """The captions of a cell that is a list of texts, as JSON or Python write it; None of any other cell."""
+    """The captions of a cell that is a list of texts in JSON or Python; None for any other cell."""
     text = cell.strip()
     if not (text.startswith("[") and text.endswith("]")):
         return None
@@ -127,11 +127,11 @@ def caption_list(cell: str) -> list[str] | None:
 
 
 def _python_list(text: str) -> object:
-    """The value of a list of Python strings; None where strings stand beside each other, which would be joined."""
+    """The value of a list of Python strings; None if adjacent strings would be concatenated."""
     try:
         tokens = [token for token in tokenize.generate_tokens(io.StringIO(text).readline) if token.string.strip()]
         kinds = [token.type for token in tokens]
-        if any(one == other == tokenize.STRING for one, other in pairwise(kinds)):
+        if any(first == second == tokenize.STRING for first, second in pairwise(kinds)):
             return None
         return ast.literal_eval(text)
     except (SyntaxError, ValueError, tokenize.TokenError, MemoryError, RecursionError):

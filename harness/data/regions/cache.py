@@ -34,8 +34,8 @@ from harness.utils.hashing import digest
 from harness.utils.progress import Reporter, silent
 
 FORMAT = 1
-_AT_ONCE = 32
-Found = Iterator[tuple[int, Regions | str]]
+_POOLED_TOGETHER = 32  # images
+RegionsByImage = Iterator[tuple[int, Regions | str]]
 
 
 def prepare_regions(
@@ -48,43 +48,44 @@ def prepare_regions(
     skip: Collection[int] = (),
     reporter: Reporter | None = None,
 ) -> RegionFeatures:
-    """Region features of all images of a data set but those in `skip`, from the cache where it has them.
+    """Region features of all images of a data set except those in `skip`, from the cache if it has them.
 
     Images with unusable regions are only listed in `RegionFeatures.bad`. For a source of boxes alone, `maps` gives the
     maps of the `backbone` for all images but those in `skip`; called with the faulty images once all boxes are checked,
     it can refuse before the work begins. BenchError for a source that cannot be read, a full disk, a damaged cache, and
     images that do not match the boxes.
     """
-    source, depends, folder = regions_place(dataset, config, backbone, cache_dir, skip)
+    source, depends, folder = locate_regions(dataset, config, backbone, cache_dir, skip)
     settings = [source.name, config.keep]
     if source.boxes_only:
         settings += [f"roi{config.bins}", backbone.describe()]
     reporter = reporter or silent()
 
     def convert() -> None:
-        found = read_regions(source, dataset, skip=skip, config=config)
+        regions = read_regions(source, dataset, skip=skip, config=config)
         if source.boxes_only:
-            checked = list(found)
+            checked = list(regions)
             bad = {image_id: reason for image_id, reason in checked if isinstance(reason, str)}
-            found = cut_regions(iter(checked), maps(bad), config.bins)
-        # Maps differ in their last bits between devices, so their inputs identify them.
-        known = digest(depends, 24) if source.boxes_only else None
+            regions = pool_regions(iter(checked), maps(bad), config.bins)
+        # Pooled features differ in their last bits between devices, so their inputs identify them.
+        source_digest = digest(depends, 24) if source.boxes_only else None
         with reporter.task("regions converted", len(dataset.samples) - len(skip)) as task:
-            _write(folder, found, ",".join(settings), known, source, task.reach)
+            _write(folder, regions, ",".join(settings), source_digest, source, task.reach)
 
     make_once(folder, convert, "regions", reporter)
     return RegionFeatures(folder)
 
 
-def regions_place(
+def locate_regions(
     dataset: Dataset, config: RegionConfig, backbone: Backbone, cache_dir: Path, skip: Collection[int]
 ) -> tuple[RegionSource, list[Any], Path]:
-    """The source, what determines the regions of an image, and the folder of all; BenchError as `prepare_regions`."""
+    """The source, the inputs that regions depend on, and the folder of the cache; BenchError as `prepare_regions`."""
     source = open_source(config.source, dataset)
     # Boxes are fractions of the annotated sizes; windows are fractions of the image, and need no size.
     sizes_matter = dataset.sizes and not str(config.source).startswith("windows:")
     sizes = [sorted(dataset.sizes.items())] if sizes_matter else []
-    depends, made_by = [FORMAT, source.fingerprint, config.keep, *sizes], list[str]()
+    depends = [FORMAT, source.fingerprint, config.keep, *sizes]
+    made_by: list[str] = []
     if source.boxes_only:
         if backbone.preprocessing.resize != "squash":
             raise BenchError(f"boxes do not match the input of the backbone {backbone.name}, which crops images")
@@ -99,16 +100,21 @@ def _folder(depends: Sequence[Any], dataset: Dataset, cache_dir: Path, skip: Col
 
 
 def _write(
-    folder: Path, found: Found, settings: str, known: str | None, source: RegionSource, progress: Callable[[int], None]
+    folder: Path,
+    image_regions: RegionsByImage,
+    settings: str,
+    source_digest: str | None,
+    source: RegionSource,
+    progress: Callable[[int], None],
 ) -> None:
-    """Write all arrays and, last, their description, with the digest `known`, or else one of the arrays' checksums."""
+    """Write all arrays and, last, their description, with `source_digest`, or else one of the arrays."""
     index: dict[int, tuple[int, int, int, int]] = {}
     bad: dict[int, str] = {}
-    rows = dim = whole = done = 0
+    rows = dim = whole_images = done = 0
     has_boxes = False
     sums = {name: hashlib.sha256() for name in (FEATURES, BOXES)}
     with (folder / FEATURES).open("wb") as features, (folder / BOXES).open("wb") as boxes:
-        for image_id, regions in found:
+        for image_id, regions in image_regions:
             done += image_id not in index and image_id not in bad
             progress(done)
             if isinstance(regions, str):
@@ -129,11 +135,11 @@ def _write(
             dim, count = regions.features.shape[1], len(regions.features)
             index[image_id] = (rows, count, *(regions.size or (0, 0)))
             rows += count
-            whole += regions.whole
+            whole_images += regions.whole
         for file in (features, boxes):
             file.flush()
             os.fsync(file.fileno())
-    table = np.array([(image_id, *place) for image_id, place in index.items()], dtype="<i8").reshape(-1, COLUMNS)
+    table = np.array([(image_id, *entry) for image_id, entry in index.items()], dtype="<i8").reshape(-1, COLUMNS)
     with (folder / INDEX).open("wb") as file:
         np.save(file, table)
         os.fsync(file.fileno())
@@ -142,11 +148,11 @@ def _write(
         "format": FORMAT,
         "source": source.name,
         "settings": settings,
-        "digest": known or digest([each.hexdigest() for each in checksums], 24),
+        "digest": source_digest or digest([checksum.hexdigest() for checksum in checksums], 24),
         "rows": rows,
         "dim": dim,
         "has_boxes": has_boxes,
-        "whole_images": whole,
+        "whole_images": whole_images,
         "bad": bad,
     }
     write_text(folder / META, json.dumps(meta))
@@ -154,19 +160,19 @@ def _write(
 
 def half_precision(features: Numbers) -> Half:
     """Round to half precision."""
-    if features.dtype == np.float32:  # of which torch makes the same numbers many times faster
+    if features.dtype == np.float32:  # torch rounds it to the same numbers many times faster
         half: Half = torch.from_numpy(np.require(features, requirements=["C", "W"])).half().numpy()
         return half
     return features.astype(np.float16)
 
 
-def cut_regions(found: Found, grid: Features, bins: int) -> Found:
-    """Give every image with boxes its features (K, C * bins * bins), pooled by RoIAlign; errors are passed on.
+def pool_regions(image_regions: RegionsByImage, grid: Features, bins: int) -> RegionsByImage:
+    """Add features (K, C * bins * bins), pooled by RoIAlign, to every image with boxes; errors are passed on.
 
     He et al., "Mask R-CNN", ICCV 2017. A region's feature is the mean over its box, sampled bilinearly about once a
     cell; with several bins a side, the means of the bins, one after the other within each channel.
     """
-    while group := list(islice(found, _AT_ONCE)):
+    while group := list(islice(image_regions, _POOLED_TOGETHER)):
         boxes = {image_id: regions.boxes for image_id, regions in group if not isinstance(regions, str)}
         cut = _pooled(grid, {image_id: rows for image_id, rows in boxes.items() if rows is not None}, bins)
         for image_id, regions in group:
@@ -197,10 +203,11 @@ def prepare_file_grid(
     skip: Collection[int] = (),
     reporter: Reporter | None = None,
 ) -> RegionFeatures | None:
-    """The cells of the grids beside the regions of a file that has some; otherwise as `prepare_regions`."""
-    if (place := grid_place(dataset, config, cache_dir, skip)) is None:
+    """The cells of the grids that a file has besides regions, None if it has none; else as `prepare_regions`."""
+    source_and_folder = locate_grid(dataset, config, cache_dir, skip)
+    if source_and_folder is None:
         return None
-    source, folder = place
+    source, folder = source_and_folder
     reporter = reporter or silent()
 
     def convert() -> None:
@@ -211,10 +218,10 @@ def prepare_file_grid(
     return RegionFeatures(folder)
 
 
-def grid_place(
+def locate_grid(
     dataset: Dataset, config: RegionConfig, cache_dir: Path, skip: Collection[int]
 ) -> tuple[RegionSource, Path] | None:
-    """The source of the grids beside regions, and their folder; None where there are no grids."""
+    """The source of the grids beside regions, and their folder; None if there are no grids."""
     source = open_source(config.source, dataset)
     ids = [sample.image_id for sample in dataset.samples if sample.image_id not in skip]
     if not isinstance(source, RegionHdf5) or not source.has_grids_beside(ids):

@@ -19,10 +19,10 @@ COLUMNS = 5  # columns of the index: image id, first row, number of regions, wid
 
 
 class RegionFeatures(CachedFeatures):
-    """Regions of N images as `harness.data.regions.cache.prepare_regions` left them in a folder.
+    """Regions of N images in a folder that `harness.data.regions.cache.prepare_regions` wrote.
 
-    `bad` has the errors of images that are not among `image_ids`. Some models need a source that `has_boxes`; its
-    `whole_images` without one have one region, the whole image. BenchError as of `Features`.
+    `bad` has the errors of images that are not among `image_ids`. Some models need `has_boxes`. `whole_images` counts
+    images without any box, whose only region is the whole image. BenchError as in `Features`.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -40,9 +40,9 @@ class RegionFeatures(CachedFeatures):
             sizes = [check_regular(folder / name) for name in (FEATURES, BOXES)]
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise self.damage(f"{type(error).__name__}: {error}") from error
-        wanted = [self._total * self.dim * 2, self._total * 16 * self.has_boxes]
-        if sizes != wanted or index.ndim != 2 or index.shape[1] != COLUMNS:
-            raise self.damage(f"files of {sizes} bytes instead of {wanted}")
+        expected = [self._total * self.dim * 2, self._total * 16 * self.has_boxes]
+        if sizes != expected or index.ndim != 2 or index.shape[1] != COLUMNS:
+            raise self.damage(f"files of {sizes} bytes instead of {expected}")
         self.image_ids: tuple[int, ...] = tuple(index[:, 0].tolist())
         self._rows = {image_id: (start, count) for image_id, start, count in index[:, :3].tolist()}
 
@@ -56,8 +56,8 @@ class RegionFeatures(CachedFeatures):
         """Source, settings, digest and numbers of regions, as a score's signature shows them."""
         counts = self.counts(self.image_ids) or (0,)
         spread = f"{min(counts)}-{max(counts)}" if min(counts) != max(counts) else str(max(counts))
-        whole = f",whole:{self.whole_images}" if self.whole_images else ""
-        return f"regions[{self._meta['settings']}]#{self.digest[:8]},{spread}{whole}"
+        suffix = f",whole:{self.whole_images}" if self.whole_images else ""
+        return f"regions[{self._meta['settings']}]#{self.digest[:8]},{spread}{suffix}"
 
     def counts(self, image_ids: Sequence[int]) -> tuple[int, ...]:
         """The number of regions of each image."""
@@ -70,20 +70,20 @@ class RegionFeatures(CachedFeatures):
 
     def padded(self, image_ids: Sequence[int]) -> tuple[Half, np.ndarray, Single | None]:
         """See `CachedFeatures`."""
-        places = rows_of(self._rows, image_ids)  # first row and number of regions
-        longest = max((count for _, count in places), default=0)
-        features = np.zeros((len(places), longest, self.dim), dtype=np.float16)
-        boxes = np.zeros((len(places), longest, 4), dtype=np.float32)
-        mask = np.zeros((len(places), longest), dtype=bool)
+        ranges = rows_of(self._rows, image_ids)  # first row and number of regions
+        longest = max((count for _, count in ranges), default=0)
+        features = np.zeros((len(ranges), longest, self.dim), dtype=np.float16)
+        boxes = np.zeros((len(ranges), longest, 4), dtype=np.float32)
+        mask = np.zeros((len(ranges), longest), dtype=bool)
         stored: Half = self._map(FEATURES, "<f2", self.dim)
         stored_boxes = self._map(BOXES, "<f4", 4) if self.has_boxes else None
-        for row, (start, count) in enumerate(places):
+        for row, (start, count) in enumerate(ranges):
             mask[row, :count] = True
             if stored_boxes is not None:
                 boxes[row, :count] = stored_boxes[start : start + count]
         copy_all(
-            [features[row, :count] for row, (_, count) in enumerate(places)],
-            [stored[start : start + count] for start, count in places],
+            [features[row, :count] for row, (_, count) in enumerate(ranges)],
+            [stored[start : start + count] for start, count in ranges],
         )
         return features, mask, boxes if self.has_boxes else None
 
@@ -110,20 +110,20 @@ class RegionsAndGrid:
     grid: VisualFeatures
 
     def visual(self, image_ids: Sequence[int], spec: VisualSpec) -> Visual:
-        """The visual input of the images for this `VisualSpec` of both; BenchError where channels differ."""
-        seen = self.regions.visual(image_ids, VisualSpec("regions", spec.dim))
+        """The visual input of the images for this `VisualSpec` of both; BenchError if channels differ."""
+        regions = self.regions.visual(image_ids, VisualSpec("regions", spec.dim))
         cells = self.grid.visual(image_ids, VisualSpec("grid", spec.grid_dim)).features
         assert cells is not None, "features of a grid have cells"
-        return replace(seen, grid=cells.view(len(image_ids), *self.grid.grid, -1))
+        return replace(regions, grid=cells.view(len(image_ids), *self.grid.grid, -1))
 
 
 def both_streams(features: VisualFeatures | None, grid: VisualFeatures | None) -> RegionsAndGrid:
-    """The regions and grid as one input; BenchError where boxes or the grid are missing."""
+    """The regions and grid as one input; BenchError if boxes or the grid are missing."""
     if isinstance(features, RegionFeatures) and features.has_boxes and grid is not None:
         return RegionsAndGrid(features, grid)
-    shown = "regions from files" if isinstance(features, RegionFeatures) else "grid cells alone"
+    available = "regions from files" if isinstance(features, RegionFeatures) else "grid cells alone"
     raise BenchError(
-        f"the model needs regions with boxes and the grid that they are cut from, but the features are {shown}",
+        f"the model needs regions with boxes and the grid that they are cut from, but the features are {available}",
         "add --regions boxes, where the data have boxes, --regions FILE with boxes as JSON, or an HDF5 file with "
         "ID_features, ID_boxes and ID_grids; or leave the model out",
     )

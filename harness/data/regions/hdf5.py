@@ -22,7 +22,7 @@ from results.errors import install_extra
 from zoo.errors import first_line
 
 SUFFIXES = (".h5", ".hdf5", ".hdf")
-_READING = 2  # what is read of a file: caches of what was read of it before are made anew
+_READER_VERSION = 2  # increase it if files are read differently, so that caches are rebuilt
 
 
 class RegionHdf5(RegionSource):
@@ -35,8 +35,8 @@ class RegionHdf5(RegionSource):
     def __init__(self, path: Path, *, grids: bool = False) -> None:
         self.name = f"{path.name}:grids" if grids else path.name
         self.path, self._grids = path, grids
-        seal = f"{_READING} {path.name} {path.stat().st_mtime_ns}\n".encode() + picture_digest(path)
-        self.fingerprint = hashlib.sha256(seal).hexdigest()
+        identity = f"{_READER_VERSION} {path.name} {path.stat().st_mtime_ns}\n".encode() + picture_digest(path)
+        self.fingerprint = hashlib.sha256(identity).hexdigest()
 
     def has_grids_beside(self, image_ids: Sequence[int]) -> bool:
         """Whether any of the images has both regions and a grid."""
@@ -46,11 +46,12 @@ class RegionHdf5(RegionSource):
     def read(self, image_ids: Sequence[int]) -> Iterator[tuple[int, RawRegions | str]]:
         """Regions in the order of the ids."""
         with opened(self.path) as file:
-            listed = {image_id: (f"{image_id}_features", str(image_id)) for image_id in image_ids}
-            boxed, sized = (any(f"{image_id}_{what}" in file for image_id in image_ids) for what in ("boxes", "size"))
-            use_grids = self._grids or not any(name in file for names in listed.values() for name in names)
+            names_by_id = {image_id: (f"{image_id}_features", str(image_id)) for image_id in image_ids}
+            boxed = any(f"{image_id}_boxes" in file for image_id in image_ids)
+            sized = any(f"{image_id}_size" in file for image_id in image_ids)
+            use_grids = self._grids or not any(name in file for names in names_by_id.values() for name in names)
             cell_count: int | None = None  # of the grids read so far, if all must have equally many cells
-            for image_id, names in listed.items():
+            for image_id, names in names_by_id.items():
                 possible_names = (f"{image_id}_grids",) if use_grids else names
                 name = next((name for name in possible_names if name in file), None)
                 if name is None:
@@ -75,14 +76,14 @@ def _grid_side(features: Numbers, cell_count: int | None, name: str) -> int:
     """The side of the square grid of these cells; BadRegions if it is none, or not of `cell_count` cells."""
     side = math.isqrt(len(features))
     if not side or side * side != len(features) or (cell_count or side * side) != side * side:
-        others = f" of {cell_count} cells as others are" if cell_count else ""
-        raise BadRegions(f"has cells {features.shape} in {name}, which are no square grid{others}")
+        suffix = f" of {cell_count} cells as others are" if cell_count else ""
+        raise BadRegions(f"has cells {features.shape} in {name}, which are no square grid{suffix}")
     return side
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[Any]:
-    """The open file; BenchError where h5py is not installed, or the file cannot be read, here or in the block."""
+    """The open file; BenchError if h5py is not installed, or the file cannot be read, here or in the block."""
     try:
         import h5py
     except ImportError as error:
@@ -90,7 +91,7 @@ def opened(path: Path) -> Iterator[Any]:
     try:
         with h5py.File(path, "r") as file:
             yield file
-    # Of damaged indices the library raises RuntimeError, and others of what it then takes them for.
+    # With damaged indices the library raises RuntimeError, or errors about what it read instead.
     except (OSError, RuntimeError, LookupError, TypeError, ValueError) as error:
         raise BenchError(
             f"{path} cannot be read as HDF5: {first_line(error)}", "it is damaged: copy or download it again"
@@ -98,7 +99,7 @@ def opened(path: Path) -> Iterator[Any]:
 
 
 def load(file: Any, name: str, kind: Any = np.floating) -> Numbers:
-    """A dataset of the file as an array of this kind of numbers; BadRegions where it is none.
+    """A dataset of the file as an array of this kind of numbers; BadRegions if it is none.
 
     It is read by h5py's functions of the C library, which take half the time of its objects.
     """
@@ -137,9 +138,9 @@ def _cells(side: int) -> Numbers:
 
 
 def _size(file: Any, name: str) -> Size:
-    """Width and height of an image, stored as height, width; BadRegions where they are not two numbers from 1 on."""
-    found = load(file, name, np.number)
-    if found.shape != (2,) or not np.isrealobj(found) or not (np.isfinite(found) & (found >= 1)).all():
-        raise BadRegions(f"{name} holds {found.tolist()!r:.60} instead of a height and a width")
-    height, width = (round(float(side)) for side in found)
+    """Width and height of an image, stored as height, width; BadRegions if they are not two numbers from 1 on."""
+    sides = load(file, name, np.number)
+    if sides.shape != (2,) or not np.isrealobj(sides) or not (np.isfinite(sides) & (sides >= 1)).all():
+        raise BadRegions(f"{name} holds {sides.tolist()!r:.60} instead of a height and a width")
+    height, width = (round(float(side)) for side in sides)
     return width, height

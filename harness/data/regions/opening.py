@@ -1,7 +1,7 @@
 """Open the source of regions that `--regions` names.
 
-Of boxes without features, the data set's own, windows, COCO's `instances_*.json`, or a detector's COCO results, these
-are pooled from a backbone's map (`harness.data.regions.cache`). An image without any box gets one region, the whole
+Sources with boxes only (the data set's own, windows, COCO's `instances_*.json`, a detector's COCO results) get their
+features from a backbone's map (`harness.data.regions.cache`). An image without any box gets one region, the whole
 image, and is counted as such.
 """
 
@@ -60,7 +60,8 @@ def open_source(source: Path | RegionSourceName, dataset: Dataset) -> RegionSour
     if not source.is_dir():
         return RegionFolder(_named(source), dataset)
     entries = sorted(source.iterdir())
-    if tables := [entry for entry in entries if _is_tsv(entry) and entry.is_file()]:
+    tables = [entry for entry in entries if _is_tsv(entry) and entry.is_file()]
+    if tables:
         return RegionTsv(source.name, tables)
     inner = [entry for entry in entries if entry.name.endswith("_att") and entry.is_dir()]
     if len(inner) == 1 and not any(entry.suffix in _ARRAYS for entry in entries):
@@ -74,7 +75,7 @@ def open_source(source: Path | RegionSourceName, dataset: Dataset) -> RegionSour
 
 
 def check_exists(source: Path) -> None:
-    """BenchError where there is no such file or folder, with or without its `_att`."""
+    """BenchError if there is no such file or folder, with or without its `_att`."""
     if source.is_file() or source.is_dir() or _named(source).is_dir():
         return
     if source.exists():
@@ -279,13 +280,13 @@ def _floats(text: bytes, name: str) -> Numbers:
 
 
 class RegionFolder(RegionSource):
-    """Bottom-up features as a folder of arrays, `NAME_att/ID.npz` and, beside it, any boxes: `NAME_box/ID.npy`.
+    """Bottom-up features as a folder of arrays, `NAME_att/ID.npz`, with optional boxes in `NAME_box/ID.npy`.
 
-    ID is an image's id, or the name of its picture without the ending: whichever more images of the data set have.
+    ID is an image's id, or the name of its file without the ending: whichever more images of the data set have.
 
-    As `make_bu_data.py` of the bottom-up converters writes them. A grid (h, w, C), as `prepro_feats.py` writes it,
-    becomes h * w regions without boxes. `NAME_fc/ID.npy` is not read: it is the mean over the regions, which "pooled"
-    is anyway.
+    This is the format of `make_bu_data.py` of the bottom-up converters. A grid (h, w, C) of `prepro_feats.py` becomes
+    h * w regions without boxes. `NAME_fc/ID.npy` is not read: it is the mean over the regions, which the input "pooled"
+    computes itself.
     """
 
     def __init__(self, folder: Path, dataset: Dataset) -> None:
@@ -331,7 +332,7 @@ class RegionFolder(RegionSource):
 
 
 def _listing(folder: Path) -> tuple[dict[str, Path], list[str]]:
-    """Arrays by their names without ending, and a line with name, size and time for each; BenchError for one twice."""
+    """Arrays by their names without ending, and a line with name, size and time of each; BenchError for duplicates."""
     arrays: dict[str, Path] = {}
     lines = []
     with os.scandir(folder) as entries:
@@ -341,7 +342,8 @@ def _listing(folder: Path) -> tuple[dict[str, Path], list[str]]:
                 continue
             key = str(int(stem)) if stem.isascii() and stem.isdecimal() else stem
             state = entry.stat()
-            if first_file := arrays.get(key):
+            first_file = arrays.get(key)
+            if first_file is not None:
                 raise BenchError(
                     f"{folder} has two files of image {key}: {', '.join(sorted((first_file.name, entry.name)))}",
                     "leave one of them there",
@@ -352,7 +354,7 @@ def _listing(folder: Path) -> tuple[dict[str, Path], list[str]]:
 
 
 def _by_image(arrays: Mapping[str, Path], dataset: Dataset, stems: Mapping[int, str]) -> dict[int, Path]:
-    """Arrays by image id: those named by ids, or, where these are more, by the pictures' names."""
+    """Arrays by image id: those named by ids or by the images' file names, whichever are more."""
     ids = [sample.image_id for sample in dataset.samples]
     by_id = {image_id: arrays[str(image_id)] for image_id in ids if str(image_id) in arrays}
     by_stem = {}

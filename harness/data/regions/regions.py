@@ -77,14 +77,15 @@ class RegionSource:
     boxes_only: bool = False
 
     def image(self, image_id: int) -> RawRegions | None:
-        """Regions of one image, None where the source has none; BadRegions where they cannot be used."""
+        """Regions of one image, None if the source has none; BadRegions if they cannot be used."""
         raise NotImplementedError
 
     def read(self, image_ids: Sequence[int]) -> Iterator[tuple[int, RawRegions | str]]:
         """Regions of images, in any order, or errors, which replace what came before; missing ones are left out."""
         for image_id in image_ids:
             try:
-                if (regions := self.image(image_id)) is not None:
+                regions = self.image(image_id)
+                if regions is not None:
                     yield image_id, regions
             except BadRegions as bad:
                 yield image_id, str(bad)
@@ -93,9 +94,9 @@ class RegionSource:
 def read_regions(
     source: RegionSource, dataset: Dataset, *, skip: Collection[int] = (), config: RegionConfig | None = None
 ) -> Iterator[tuple[int, Regions | str]]:
-    """Valid regions, or the error, of every image of a data set but those in `skip`; each at least once.
+    """Valid regions, or the error, of every image of a data set except those in `skip`; each at least once.
 
-    An id is repeated only with an error, which replaces its regions. BenchError where the source cannot be read.
+    An id is repeated only with an error, which replaces its regions. BenchError if the source cannot be read.
 
     Within the `limits` of `config` are kept those of a score of 0.2 or more, best first; without scores the maximum
     number, largest area first; without boxes, or `as_listed`, the first ones. They stay in their source's order.
@@ -114,7 +115,7 @@ def read_regions(
         try:
             if isinstance(raw, str):
                 raise BadRegions(raw)
-            yield image_id, _kept(_checked(raw, channels, sample, dataset), raw.scores, config)
+            yield image_id, _select(_validated(raw, channels, sample, dataset), raw.scores, config)
         except BadRegions as bad:
             file = f", {sample.file}" if sample.file else ""
             yield image_id, f"image {image_id}: {bad} ({source.name}{file})"
@@ -123,7 +124,7 @@ def read_regions(
 
 
 def size_of(sample: Sample, dataset: Dataset) -> Size:
-    """Width and height of an image, from its annotation or its file; BadRegions where neither has them."""
+    """Width and height of an image, from its annotation or its file; BadRegions if neither has them."""
     try:
         return dataset.sizes.get(sample.image_id) or image_size(dataset.path(sample))
     except BadImage as bad:
@@ -138,7 +139,7 @@ def _lies_on_its_side(size: Size, sample: Sample, dataset: Dataset) -> bool:
     return False
 
 
-def _checked(raw: RawRegions, channels: int | None, sample: Sample, dataset: Dataset) -> Regions:
+def _validated(raw: RawRegions, channels: int | None, sample: Sample, dataset: Dataset) -> Regions:
     features = None if raw.features is None else _sound_features(raw.features, channels)
     if raw.boxes is None:
         return Regions(features, None)
@@ -157,7 +158,7 @@ def _sound_features(features: Numbers, channels: int | None) -> Numbers:
         raise BadRegions("has 0 regions")
     if features.shape[1] != channels:
         raise BadRegions(f"has {features.shape[1]} channels instead of {channels}")
-    if not np.abs(features).max(initial=0) < _BEYOND_HALF:  # of NaN neither is true
+    if not np.abs(features).max(initial=0) < _BEYOND_HALF:  # also true for NaN
         rows = np.flatnonzero(~(np.abs(features) < _BEYOND_HALF).all(axis=1))
         description = "values beyond half precision" if np.isfinite(features[rows]).all() else "NaN or infinite values"
         raise BadRegions(f"has {description} in {len(rows)} of {len(features)} regions")
@@ -183,16 +184,16 @@ def normalised(boxes: Numbers, size: Size) -> Numbers:
 
 
 def _refuse(boxes: Numbers, wrong: Any, problem: str) -> None:
-    """Name the first wrong box, and how many more there are."""
+    """BadRegions if any box is wrong, with the first one and the number of others."""
     indices = np.flatnonzero(wrong)
     if len(indices):
         edges = ", ".join(f"{edge:g}" for edge in boxes[indices[0]])
-        others = f", and {len(indices) - 1} more" if len(indices) > 1 else ""
-        raise BadRegions(f"box {indices[0]} ({edges}) {problem}{others}")
+        suffix = "" if len(indices) == 1 else f", and {len(indices) - 1} more"
+        raise BadRegions(f"box {indices[0]} ({edges}) {problem}{suffix}")
 
 
-def _kept(regions: Regions, scores: Numbers | None, config: RegionConfig | None) -> Regions:
-    """The regions that are kept, in their source's order."""
+def _select(regions: Regions, scores: Numbers | None, config: RegionConfig | None) -> Regions:
+    """The regions within the limits of `config`, in their source's order."""
     if config is None or config.limits is None or regions.whole:
         return regions
     min_count, max_count = config.limits

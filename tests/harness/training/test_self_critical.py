@@ -338,7 +338,7 @@ def test_second_passes_come_in_few_widths(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize("name", ["expansionnet_v2", "transformer_base"])
-def test_layers_are_joined_once_for_all_prefixes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fused_layers_are_concatenated_once_for_all_prefixes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The gradient is the same, bit for bit."""
     joins: list[int] = []
     join = attention._concatenate

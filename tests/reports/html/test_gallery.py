@@ -148,7 +148,7 @@ def test_a_model_s_results_have_a_line_a_domain_and_its_costs_what_was_measured(
     [page] = model_pages(contents(of, runs={"k": run()}), {})
     [result] = page.results
     assert [line.model for line in result.table.lines] == ["in-domain", "out-domain", "overall"]
-    assert "2 models" in result.place
+    assert "2 models" in result.rank
     assert [(label, cell.text) for label, _, cell in page.costs] == [("Training time", "1\u202fmin 00\u202fs")]
     assert flat({"stages": [{"lr": 1, "name": None}, {"lr": 2}], "betas": [0.9, 0.99]}) == [
         ("stages.1.lr", "1"), ("stages.1.name", "—"), ("stages.2.lr", "2"), ("betas", "[0.9, 0.99]"),

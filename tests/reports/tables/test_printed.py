@@ -41,8 +41,8 @@ def test_a_changed_recipe_says_where_on_every_page() -> None:
     cell = published_cell(shown, group(shown), {"k": detail})
     assert cell.text == "130.8"
     [page] = model_pages(contents(runs={"k": detail}), {})
-    assert [note.partition(", ")[0] for note in page.beside] == ["coco test: CIDEr-D 130.8"]
-    for note in (cell.note, *page.beside):
+    assert [note.partition(", ")[0] for note in page.nearest_printed] == ["coco test: CIDEr-D 130.8"]
+    for note in (cell.note, *page.nearest_printed):
         assert "recipe (size.d_model: 512 → 16)" in note
         assert "graph of the released code" in note
     unchanged = replace(detail, config=detail.config | {"shipped_preset": changed | {"deviations": []}})

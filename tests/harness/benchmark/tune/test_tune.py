@@ -14,9 +14,9 @@ from harness.benchmark.signature import tuned_field
 from harness.benchmark.tune.study import (
     TunedFile,
     TunedModel,
+    combine_tuned,
     from_file,
     from_workspace,
-    one_after_other,
     open_journal,
     tuned_trials,
     tuning_folder,
@@ -336,7 +336,7 @@ def test_a_second_file_is_for_a_later_stage(small: RunContext, tmp_path: Path) -
 
     def found(*stages: str) -> Tuned | None:
         finders = [from_file(str(files[name])) for name in stages]
-        return one_after_other(*finders)(planner(context), requested("updown"), quiet())
+        return combine_tuned(*finders)(planner(context), requested("updown"), quiet())
 
     tuned = found("xe", "scst")
     assert tuned is not None

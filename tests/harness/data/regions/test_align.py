@@ -12,7 +12,7 @@ from PIL import Image
 
 from harness.data.dataset import Dataset
 from harness.data.features import ARRAY, META, Features
-from harness.data.regions.cache import cut_regions
+from harness.data.regions.cache import pool_regions
 from harness.data.regions.opening import CocoBoxes, DatasetBoxes, Windows, open_source
 from harness.data.regions.regions import Regions, read_regions
 from harness.utils.errors import BenchError
@@ -35,7 +35,7 @@ def grid(tmp_path: Path) -> Features:
 
 def cut(grid: Features, boxes: dict[int, Any], bins: int = 1) -> dict[int, np.ndarray[Any, Any]]:
     found = ((image_id, Regions(None, np.array(rows, np.float32))) for image_id, rows in boxes.items())
-    return {image_id: regions.features for image_id, regions in cut_regions(found, grid, bins)}  # type: ignore[union-attr, misc]
+    return {image_id: regions.features for image_id, regions in pool_regions(found, grid, bins)}  # type: ignore[union-attr, misc]
 
 
 def test_boxes_along_cells_give_the_plain_mean(grid: Features) -> None:

@@ -17,7 +17,7 @@ from harness.data.backbones.opening import open_backbone
 from harness.data.dataset import Dataset, Sample
 from harness.data.feature_cache import extract_features
 from harness.data.features import Features
-from harness.data.regions.cache import half_precision, prepare_regions, regions_place
+from harness.data.regions.cache import half_precision, locate_regions, prepare_regions
 from harness.data.regions.features import META, RegionFeatures
 from harness.measure.memory import PeakMemory
 from harness.utils.errors import BenchError
@@ -101,7 +101,7 @@ def test_boxes_of_corrected_sizes_have_another_digest(make_dataset: Make, tmp_pa
     dataset, found = make_dataset((1, 2), b1=((0.0, 0.0, 20.0, 15.0),)), set()
     for sizes in ({}, {1: (40, 30)}, {1: (80, 60)}):
         told = replace(dataset, sizes=sizes)
-        found.add(json.dumps(regions_place(told, RegionConfig(source="boxes"), BACKBONE, tmp_path, ())[1]))
+        found.add(json.dumps(locate_regions(told, RegionConfig(source="boxes"), BACKBONE, tmp_path, ())[1]))
     assert len(found) == 3
 
 

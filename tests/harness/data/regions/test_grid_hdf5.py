@@ -81,7 +81,7 @@ def grid_of(dataset: Dataset, config: RegionConfig, cache: Path) -> RegionFeatur
     return prepare_file_grid(dataset, config, cache_dir=cache)
 
 
-def test_boxes_are_in_pixels_of_the_told_size(write: Write, dataset: Dataset, tmp_path: Path) -> None:
+def test_boxes_are_in_pixels_of_the_stored_size(write: Write, dataset: Dataset, tmp_path: Path) -> None:
     found = regions_of(dataset, write(), tmp_path)
     assert not found.bad
     for row, image_id in enumerate((1, 2, 3)):
