@@ -109,7 +109,7 @@ MUTATIONS = (
     M("another seed in training", "harness/training/trainer.py",
       "torch.manual_seed(self._seed + state.stage", "torch.manual_seed(self._seed + 1 + state.stage"),
     M("scheduled sampling left out", "harness/training/objectives.py",
-      "(probability := sampling.probability(epoch))", "(probability := 0.0)"),
+      "probability = sampling.probability(epoch)", "probability = 0.0"),
     M("own reward in the baseline", "harness/training/self_critical.py",
       "return (rewards.sum(1, keepdim=True) - rewards) / (rewards.shape[1] - 1)",
       "return rewards.mean(1, keepdim=True)"),
