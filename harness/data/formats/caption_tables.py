@@ -104,8 +104,9 @@ def _add_captions(annotations: Annotations, image: AnnotatedImage, cells: Sequen
 def _image_column(table: TextTable, options: ReadOptions) -> int:
     headings = [name.lower() for name in table.headings]
     fields = IMAGE_FIELDS if options.image_field is None else (options.image_field.lower(),)
-    if known := [name for name in fields if name in headings]:
-        return headings.index(known[0])
+    for name in fields:
+        if name in headings:
+            return headings.index(name)
     raise _no_column(table, "the pictures' files", options.image_option)
 
 
@@ -114,24 +115,32 @@ def _caption_columns(table: TextTable, options: ReadOptions) -> list[int]:
     headings = [name.lower() for name in table.headings]
     rows = [row.cells for row in table.rows if len(row.cells) == len(headings)]
     if options.caption_field is not None:
-        if chosen := [column for column, name in enumerate(headings) if name == options.caption_field.lower()]:
-            return chosen
+        columns = [column for column, name in enumerate(headings) if name == options.caption_field.lower()]
+        if not columns:
+            raise _no_column(table, "captions", options.caption_option)
+        return columns
+    numbered = _numbered_columns(headings)
+    if numbered:
+        matches = [NUMBERED_CAPTION.fullmatch(headings[column]) for column in numbered]
+        names = {match[1] for match in matches if match}
+        unnumbered = [column for column, name in enumerate(headings) if name in names]
+        for cells in rows:
+            texts = [cells[column] for column in numbered]
+            if any(cells[column] not in texts for column in unnumbered):
+                return [*unnumbered, *numbered]
+        return numbered
+    columns = [headings.index(name) for name in CAPTION_FIELDS if name in headings]
+    if not columns:
         raise _no_column(table, "captions", options.caption_option)
-    if numbered := _numbered_columns(headings):
-        names = {match[1] for column in numbered if (match := NUMBERED_CAPTION.fullmatch(headings[column]))}
-        first = [column for column, name in enumerate(headings) if name in names]
-        adds = any(cells[column] not in [cells[other] for other in numbered] for cells in rows for column in first)
-        return [*first, *numbered] if adds else numbered
-    known = [headings.index(name) for name in CAPTION_FIELDS if name in headings]
-    if not known:
-        raise _no_column(table, "captions", options.caption_option)
-    if differing := [column for column in known[1:] if any(cells[column] != cells[known[0]] for cells in rows)]:
-        raise which_captions(table.path, [table.headings[column] for column in (known[0], *differing)], options)
-    return [column for column, name in enumerate(headings) if name == headings[known[0]]]
+    first = columns[0]
+    differing = [column for column in columns[1:] if any(cells[column] != cells[first] for cells in rows)]
+    if differing:
+        raise which_captions(table.path, [table.headings[column] for column in (first, *differing)], options)
+    return [column for column, name in enumerate(headings) if name == headings[first]]
 
 
 def _numbered_columns(headings: Sequence[str]) -> list[int]:
-    """The columns of a caption each; those called text_1 only where nothing else is one."""
+    """The numbered columns, each with a caption; those called text_1 only if there are no others."""
     matches = {column: match for column, name in enumerate(headings) if (match := NUMBERED_CAPTION.fullmatch(name))}
     names = {match[1] for match in matches.values()} | {name for name in CAPTION_FIELDS if name in headings}
     return [column for column, match in matches.items() if match[1] != "text" or names == {"text"}]
@@ -170,5 +179,5 @@ def _no_column(table: TextTable, content: str, option: str) -> BenchError:
 
 
 def _names_of_two(cells: Sequence[str]) -> tuple[str, str]:
-    """Headings for two columns without any: the one of files or URLs has no spaces."""
+    """Headings for two columns without headings: cells with files or URLs have no spaces."""
     return ("file", "caption") if " " not in cells[0] else ("caption", "file")

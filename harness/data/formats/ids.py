@@ -28,7 +28,8 @@ def whole_number(value: object) -> int | None:
 def named(ids: Sequence[str], description: str, noun: str = "image") -> str:
     """The count and the first ten of `ids`."""
     ellipsis = ", ..." if len(ids) > _SHOWN else ""
-    return f"{len(ids)} {noun}{'' if len(ids) == 1 else 's'} {description} ({', '.join(ids[:_SHOWN])}{ellipsis})"
+    count = f"1 {noun}" if len(ids) == 1 else f"{len(ids)} {noun}s"
+    return f"{count} {description} ({', '.join(ids[:_SHOWN])}{ellipsis})"
 
 
 def image_ids(path: Path, images: Iterable[Mapping[str, Any]], key: str) -> list[int]:

@@ -338,7 +338,8 @@ def _find_columns(path: Path, options: ReadOptions) -> _Columns:
         texts = {name.lower(): name for name in kinds if kinds[name] == "text"}
         matches = [match for name in texts if (match := NUMBERED_CAPTION.fullmatch(name))]
         captions = [texts[name] for name in texts if name in {match[0] for match in matches}]
-        if unnumbered := [texts[name] for name in texts if name in {match[1] for match in matches}]:
+        unnumbered = [texts[name] for name in texts if name in {match[1] for match in matches}]
+        if unnumbered:
             raise BenchError(
                 f"{path} has captions in {', '.join(unnumbered + captions)}, of which one has no number",
                 f"call it {unnumbered[0]}_0, or choose one column: {options.caption_option} {unnumbered[0]}",
