@@ -33,7 +33,7 @@ class MetricInfo:
         short: the heading where room is scarce, if not the label.
         better: which direction is better.
         number: how a score is written.
-        secondary: the page shows it with "all metrics" alone, and exports where `--columns` names it.
+        secondary: the page shows it with "all metrics" alone, and exports where `--metrics` names it.
         priority: columns of a low one get room first in a narrow terminal; None: they are not shown there.
         by_domain: whether the page has a table of it by domain.
         held_out: whether it is also computed with each reference left out in turn.
