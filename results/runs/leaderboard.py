@@ -110,6 +110,7 @@ class Row:
 
     @property
     def training_end(self) -> State:
+        """How training ended, by the mean learning of all seeds."""
         return mean_learning(self.learning.values()).state
 
     @property
@@ -118,6 +119,7 @@ class Row:
 
     @property
     def still_gains(self) -> bool:
+        """Whether there is a longer training that does not show that gains have ended."""
         return self.gain is not None and not self.gain.finished
 
 
@@ -157,7 +159,10 @@ class Group:
         return {"data": self.fingerprint, "track": self.track, **self.signature}
 
     def fields_compared_with(self, group: "Group") -> dict[str, str]:
-        """Its `fields`; if either group has only references, those of `group` with its own data: only data differ."""
+        """Its fields for a comparison with `group`.
+
+        If either has only references, all but the data are taken from `group`, so that only data can differ.
+        """
         if self.rows and group.rows:
             return self.fields
         return {**group.fields, "data": self.fingerprint}
@@ -224,7 +229,7 @@ class _Context:
     outdated: Mapping[str, str]
 
     def image_scores(self, runs: Iterable[Run], split: str, metric: str) -> ScoreMatrix:
-        """Scores by image; their mean is the score."""
+        """Scores by image, of the form whose mean over images is the reported score."""
         with self.store.reading() as connection:
             return image_scores(connection, list(runs), split, metric, of_score=True)
 
@@ -290,9 +295,10 @@ def _without_schedule(run: Run) -> object:
 
 
 def _gain(runs: Sequence[Run], split: str, margin: float, context: _Context) -> Gain | None:
-    """What more training gains the model of these runs, by the next larger budget whose shared seeds are all scored.
+    """How much the mean score rises with more training, over the seeds of these runs that were trained longer, too.
 
-    It is `finished` if at least twice the budget gained no more than the margin.
+    This is by the next larger budget in which all these seeds have a score; None if there is none. The gain is
+    `finished` if at least twice the budget gained no more than the margin.
     """
     budgets = context.runs_by_budget.get((runs[0].budget_series, split), {})
     for next_budget in sorted(budget for budget in budgets if budget > runs[0].budget):
@@ -315,7 +321,10 @@ def _values(runs: Sequence[Run], split: str, metric: str) -> dict[int, float]:
 
 
 def rows_of(runs: Iterable[Run]) -> list[list[Run]]:
-    """The runs of each row, ascending by seed: same conditions, model and configuration, whatever the seed."""
+    """The runs of each row, ascending by seed: same conditions, model and configuration, whatever the seed.
+
+    Dependent runs are left out, and colliding seeds renumbered (`_independent`).
+    """
     rows: dict[object, list[Run]] = {}
     for run in runs:
         rows.setdefault((run.comparable, run.role, run.model, frozenset(run.variant.items())), []).append(run)
@@ -414,7 +423,7 @@ def _group_of_references(runs: Sequence[Run], split: str, context: _Context) -> 
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """What is tested together.
+    """The runs of a group's rows, references and baselines, before they are tested together.
 
     Attributes:
         rows: the runs of each row, best row first.
@@ -483,9 +492,9 @@ def _test_metric(table: _Table, tests: _Tests, metric: str, context: _Context) -
 
 
 def _conditions_of_system(run: Run, rows: Iterable[Sequence[Run]]) -> dict[str, str | None]:
-    """How a system was run, where others of its table were run differently.
+    """The fields of processing in which systems that were run here differ.
 
-    A file of captions that does not name its images has `ids`: how they were matched.
+    A file of captions that does not name its images has only `ids`: how they were matched.
     """
     variant = run.variant
     conditions: dict[str, str | None] = {}
@@ -524,7 +533,7 @@ def _references(
 
 
 def _one_run_each(runs: Sequence[Run], conditions: Mapping[str, str]) -> list[Run]:
-    """One run of each reference: the last of the group's results revision, or else the last."""
+    """One run of each reference, seed and conditions: the last given of the group's revision, or else the last."""
     by_reference: dict[object, list[Run]] = {}
     for run in runs:
         other_conditions = frozenset(without_code(run.conditions).items())
@@ -617,8 +626,8 @@ def _plugins(run: Run) -> tuple[str, ...]:
 def outdated(runs: Sequence[Run]) -> dict[str, str]:
     """Why runs are outdated, by key.
 
-    A run is outdated if the last run has another results revision, or if the last run of its model with the same
-    plug-ins has other code of the model.
+    A run is outdated if it did not record its code, if the last run has another results revision, or if the last run of
+    its model with the same plug-ins has other code of the model.
     """
     last_of_model: dict[object, CodeRecord] = {}
     last: CodeRecord | None = None

@@ -49,7 +49,8 @@ class SpatialEncoder(nn.Module):
 
         Args:
             mask: (B, L), true at valid regions.
-            graph: (B, L, L), from `spatial_graph`; without it, the three attentions of a layer are averaged.
+            graph: (B, L, L), from `spatial_graph`: each attention keeps the regions of its relation, and the three are
+                summed; without it, all attend to all regions and are averaged.
         """
         for index, layer in enumerate(self.layers, 1):
             use_graph = graph is not None and index in self.wide
