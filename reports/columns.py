@@ -66,7 +66,7 @@ class Cell:
     other_machine: bool = False
 
 
-def noted(text: str, reason: str, value: float | None = None) -> Cell:
+def noted_cell(text: str, reason: str, value: float | None = None) -> Cell:
     """A cell whose reason is shown both on hover and below the table."""
     return Cell(text, value, reason=reason, note=reason)
 
@@ -202,11 +202,12 @@ def domain_column(metric: str, domain: str, images: int | None) -> Column:
     return Column(name, read, f"{metric} of {part}, times 100", name)
 
 
-def more_column(name: str, *, is_only_model: bool) -> Column:
+def more_metric_column(name: str, *, names_scorer: bool) -> Column:
     """The column of a metric of `--more-metrics`.
 
     Args:
-        is_only_model: the table has this metric with one model only, so that its heading does not name the model.
+        names_scorer: the heading names the model that computes the metric, such as a CLIP model, since the table has
+            the metric by several.
     """
     info = more_metric_info(name)
     scale = ", times 100" if info.number == "percent" else ""
@@ -218,7 +219,7 @@ def more_column(name: str, *, is_only_model: bool) -> Column:
         score = row.more.get(name, row.more.get(info.name))  # a reason without a score is stored without the model
         return score_cell(score, numbers.SCORE_FORMATS[info.number])
 
-    heading = info.heading if is_only_model else name
+    heading = name if names_scorer else info.heading
     return Column(heading, read, meaning, heading, descending=info.better != "lower")
 
 
@@ -263,10 +264,10 @@ def published_column(read: Callable[[Row, Group], Cell]) -> Column:
 def score_cell(score: Spread | Quantity | None, show: Callable[[float], str] = numbers.percent) -> Cell:
     """The cell of a score over seeds, or of one run's score."""
     if score is None:
-        return noted(DASH, "not stored for this run")
+        return noted_cell(DASH, "not stored for this run")
     value = score.value if isinstance(score, Quantity) else score.mean
     if value is None:
-        return noted(DASH, score.reason or "no seed has it")
+        return noted_cell(DASH, score.reason or "no seed has it")
     interval_text = numbers.bounds(score.low, score.high, show)
     if isinstance(score, Quantity):
         return Cell(show(value), value, interval_text=interval_text)
@@ -283,24 +284,20 @@ def score_cell(score: Spread | Quantity | None, show: Callable[[float], str] = n
 
 
 def interval_cell(row: Row, group: Group) -> Cell:
-    """The 95 % interval of the ranking score, with a note where it covers images only, as with one seed.
-
-    In a table of files of captions (`is_as_given`) the note stands once for all rows; a row of several files, which are
-    its `seeds`, has a note of its own.
-    """
+    """The 95 % interval of the ranking score, with a note on what it is over unless that is the same for all rows."""
     spread = row.scores.get(group.metric)
     text = numbers.bounds(spread.low, spread.high, numbers.percent) if spread else ""
     if spread is None or not text:
         return Cell("")
     if spread.over != OVER_IMAGES:
         if group.is_as_given:
-            return noted(text, f"{len(row.seeds)} files: the 95 % interval is {spread.over}")
+            return noted_cell(text, f"{len(row.seeds)} files: the 95 % interval is {spread.over}")
         return Cell(text, reason=spread.over)
     if group.is_as_given:
         return Cell(text, reason=AS_GIVEN)
     if row.role == "reference":
-        return noted(text, "not trained: the 95 % interval is over images")
-    return noted(text, f"one seed: the 95 % interval is of {OVER_IMAGES}")
+        return noted_cell(text, "not trained: the 95 % interval is over images")
+    return noted_cell(text, f"one seed: the 95 % interval is of {OVER_IMAGES}")
 
 
 def row_rank_cell(row: Row, group: Group) -> Cell:
@@ -320,7 +317,7 @@ def rank_cell(rank: RankInterval | None) -> Cell:
     if rank.is_baseline:
         return Cell("baseline", reason="what other rows have to be significantly above")
     if rank.not_above:
-        return noted(NOT_ABOVE, f"{NOT_ABOVE}: {_describe_tests(rank.not_above)}")
+        return noted_cell(NOT_ABOVE, f"{NOT_ABOVE}: {_describe_tests(rank.not_above)}")
     if rank.best is None or rank.worst is None:
         reason = rank.reason or ""
         if reason == ALONE:
@@ -330,7 +327,7 @@ def rank_cell(rank: RankInterval | None) -> Cell:
             STILL_LEARNING: f"{STILL_LEARNING} (--rank-unconverged ranks it)",
         }
         short_reason = reason.partition(":")[0]
-        return noted(short_reason, reasons_with_option.get(reason, reason))
+        return noted_cell(short_reason, reasons_with_option.get(reason, reason))
     p = rank.p_against_best
     reason = "the best row" if p is None else f"against the best row, p = {p:.2g}"
     text = str(rank.best) if rank.best == rank.worst else f"{rank.best}–{rank.worst}"
@@ -354,7 +351,7 @@ def cost_cell(row: Row, name: str) -> Cell:
     """
     if row.role == "reference" and (name not in row.costs or row.costs[name].value is None):
         return Cell("")  # it has no model
-    cell = quantity_cell(row.costs, name)
+    cell = measured_cost_cell(row.costs, name)
     if cell.value is None:
         stated_name = "gmac_beam" if name.startswith("gmac_beam") else name  # cards state it for one beam size
         stated = row.stated.get(stated_name)
@@ -364,7 +361,7 @@ def cost_cell(row: Row, name: str) -> Cell:
         cell = replace(cell, text=f"~{cell.text}")
         reasons.append(_NOISY_REASON)
     if name in row.other_machines:
-        cell = replace(cell, other_machine=is_of_other_machine(row, name))
+        cell = replace(cell, other_machine=is_all_on_other_machine(row, name))
         reasons.append(row.other_machines[name].explanation)
     note = "; ".join(reasons)
     return replace(cell, reason=note or cell.reason, note=note)
@@ -374,21 +371,24 @@ def _stated_cell(name: str, stated: Quantity, hardware: str) -> Cell:
     assert stated.value is not None
     where = f", trained on {hardware}" if hardware else ""
     text = f"{numbers.amount(name, stated.value, stated.unit)} stated"
-    return noted(text, f"stated on its card{where}; not measured here", stated.value)
+    return noted_cell(text, f"stated on its card{where}; not measured here", stated.value)
 
 
-def quantity_cell(costs: Mapping[str, Quantity], name: str) -> Cell:
-    """A cost in its own unit; an estimate is shown as its bounds, with a note on what it assumes."""
+def measured_cost_cell(costs: Mapping[str, Quantity], name: str) -> Cell:
+    """A cost in its unit, without the marks of noise and other machines that `cost_cell` adds.
+
+    An estimate is shown as its bounds, with a note on what it assumes.
+    """
     quantity = costs.get(name)
     if quantity is None:
-        return noted(DASH, "not measured for this run")
+        return noted_cell(DASH, "not measured for this run")
     if quantity.value is None:
-        return noted(DASH, quantity.reason or "not measured")
+        return noted_cell(DASH, quantity.reason or "not measured")
     text = numbers.amount(name, quantity.value, quantity.unit)
     interval_text = numbers.bounds(quantity.low, quantity.high, lambda bound: numbers.cost(bound, quantity.unit))
     info = cost_info(name, quantity.unit)
     if info.type == "estimate":
-        return noted(interval_text or text, info.meaning, quantity.value)
+        return noted_cell(interval_text or text, info.meaning, quantity.value)
     if interval_text == f"{text}–{text}":  # both ends round to the value
         interval_text = ""
     return Cell(text, quantity.value, interval_text=interval_text)
@@ -397,7 +397,7 @@ def quantity_cell(costs: Mapping[str, Quantity], name: str) -> Cell:
 def cost_list(measured: Mapping[str, Quantity]) -> list[tuple[str, str, Cell]]:
     """Label, meaning and cell of each of a run's costs."""
     infos = [cost_info(name, measured[name].unit) for name in cost_order(measured)]
-    return [(info.label, info.meaning, quantity_cell(measured, info.name)) for info in infos]
+    return [(info.label, info.meaning, measured_cost_cell(measured, info.name)) for info in infos]
 
 
 def is_noisy(row: Row, name: str) -> bool:
@@ -406,7 +406,7 @@ def is_noisy(row: Row, name: str) -> bool:
     return name in _MAY_BE_NOISY and noisy is not None and bool(noisy.value)
 
 
-def is_of_other_machine(row: Row, name: str) -> bool:
+def is_all_on_other_machine(row: Row, name: str) -> bool:
     """Whether no seed of a row measured a cost on the machine that measured most rows of its table."""
     other = row.other_machines.get(name)
     return other is not None and not other.seeds

@@ -149,8 +149,8 @@ class Results:
         - runs (string): keys of the runs, separated by spaces
         - pretraining (string): what the weights were trained on before the run; missing: nothing
         - outdated (string): why it is not of the newest code; missing: it is
-        - elsewhere (string): on what processor or by which versions it, or some of its seeds, was computed; missing: as
-          most rows of the group
+        - other_hardware (string): the processor or versions that it, or some of its seeds, was computed with; missing:
+          those of most rows of the group
         - plugins (string): the plug-ins that were loaded; missing: none
         - fingerprint, signature, code_model, code_revision (category): of the row's runs
         """
@@ -381,7 +381,9 @@ _BESIDE = {
     f"{RANKING_METRIC}_published_matches": "boolean",
 }
 _LAST = {
-    **dict.fromkeys(("other_machines", "stated", "runs", "pretraining", "outdated", "elsewhere", "plugins"), "string"),
+    **dict.fromkeys(
+        ("other_machines", "stated", "runs", "pretraining", "outdated", "other_hardware", "plugins"), "string"
+    ),
     **{name: dtype for name, dtype in CONDITIONS.items() if name != "track"},
 }
 
@@ -401,7 +403,7 @@ def _identity(group_number: int, group: Group, row: Row, runs: Sequence[Run]) ->
         "runs": " ".join(row.keys),
         "pretraining": row.pretraining and ("; ".join(row.pretraining.data_sets) or "not documented"),
         "outdated": row.outdated,
-        "elsewhere": row.other_hardware,
+        "other_hardware": row.other_hardware,
         "plugins": ", ".join(row.plugins) or None,
         "other_machines": "; ".join(dict.fromkeys(machine.explanation for machine in row.other_machines.values()))
         or None,

@@ -2,6 +2,7 @@
 
 import functools
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -48,6 +49,19 @@ def plugins_forgotten() -> Iterator[None]:
 def _plugins_of_one_test() -> Iterator[None]:
     with plugins_forgotten():
         yield
+
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("zoo", "harness", "results", "reports", "captionbench")
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """A copy of the packages, to be changed, without compiled files."""
+    folder = tmp_path / "copy"
+    for package in PACKAGES:
+        shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
+    return folder
 
 
 FAST_FILES = (

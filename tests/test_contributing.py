@@ -1,8 +1,8 @@
 """A metric, a format and a column are added by the files that CONTRIBUTING.md lists for each, and by no others."""
 
+import inspect
 import json
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from tests.conftest import PACKAGES
+from tests.reports.test_new_column import overlap
+
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("zoo", "harness", "results", "reports", "captionbench")
 
-OVERLAP = '''
-"""The share of a caption's words that a reference has."""
-
+OVERLAP = f"""
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -24,15 +24,8 @@ from harness.metrics.contract import mean_of
 from results.statistics.significance import Statistics
 
 
-def overlap(references: Mapping[int, Sequence[str]], captions: Mapping[int, str]) -> Statistics:
-    """By image, of tokenised texts."""
-    scores = []
-    for image_id, texts in references.items():
-        words = captions[image_id].split()
-        known = {word for text in texts for word in text.split()}
-        scores.append(sum(word in known for word in words) / len(words))
-    return mean_of("Overlap", np.array(scores))
-'''
+{inspect.getsource(overlap)}
+"""
 SEMICOLONS = '''
 """Files whose lines are a picture, a caption and a split, between semicolons."""
 
@@ -55,15 +48,6 @@ def read_semicolons(content: Content, options: ReadOptions) -> Annotations:
         image.split = split
     return annotations
 '''
-
-
-@pytest.fixture
-def copy(tmp_path: Path) -> Path:
-    """The packages, without what they have built."""
-    folder = tmp_path / "copy"
-    for package in PACKAGES:
-        shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
-    return folder
 
 
 def listed_files(addition: str) -> set[str]:

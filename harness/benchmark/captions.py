@@ -126,7 +126,7 @@ class CaptionsFile:
             model=self.name,
             seed=self.seed,
             sha256=self.checksum,
-            place=self.path_digest,
+            path_digest=self.path_digest,
             id_field=self.card.id_field,
             named_by=self.named_by,
             subset=self.subset,

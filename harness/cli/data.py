@@ -194,7 +194,7 @@ def verify(
     cache = Workspace(workspace).cache
     Workspace(workspace).create()
     with doing(f"Reading {data}"):
-        dataset = open_dataset(data, cache_dir=cache, images=images, may_be_references=False)
+        dataset = open_dataset(data, cache_dir=cache, images=images, any_format=False)
     region_settings = region_config(regions)
     graph_settings = graph_config(graphs, region_settings)
     if region_settings is None or needs_backbone(region_settings.source) or has_pictures(dataset):

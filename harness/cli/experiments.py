@@ -167,7 +167,7 @@ _FIELDS: Final[Mapping[str, tuple[str, Callable[[Any], Any]]]] = {
     "device": ("execution.device", _same),
     "devices": ("execution.devices", _same),
     "jobs": ("execution.jobs", _jobs),
-    "on": ("execution.executor", _same),
+    "executor": ("execution.executor", _same),
     "cpus_per_run": ("execution.cpus_per_run", _same),
     "gpus_per_run": ("execution.gpus_per_run", _same),
     "memory_per_run": ("execution.memory_per_run", _same),

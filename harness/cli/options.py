@@ -391,7 +391,7 @@ JobsOption = Annotated[
         rich_help_panel=_WHERE,
     ),
 ]
-WhereOption = Annotated[
+ExecutorOption = Annotated[
     str,
     typer.Option(
         "--executor",

@@ -91,7 +91,7 @@ def run(
     device: options.DeviceOption = "auto",
     devices: options.DevicesOption = None,
     jobs: options.JobsOption = "auto",
-    on: options.WhereOption = "here",
+    executor: options.ExecutorOption = "here",
     cpus_per_run: options.CpusOption = None,
     gpus_per_run: options.GpusOption = None,
     memory_per_run: options.MemoryOption = None,

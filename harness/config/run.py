@@ -214,7 +214,7 @@ class CaptionsRun(RunBase):
 
     Attributes:
         sha256: of the file.
-        place: a digest of machine and path, by which earlier contents of the file are recognised.
+        path_digest: of the machine and the path; equal for runs of earlier contents of the file.
         named_by: the field that names the images; None if positions do.
         subset: which images it has, as the signature says it; empty if it has all.
         scores: the files of other metrics in the captions' folder, by metric; `scores_sha256` are theirs.
@@ -225,7 +225,7 @@ class CaptionsRun(RunBase):
     )
     kind: Literal["captions"] = "captions"
     sha256: str
-    place: str
+    path_digest: str
     id_field: str | None = None
     named_by: str | None = None
     subset: str = ""
@@ -237,7 +237,7 @@ class CaptionsRun(RunBase):
 
     def in_key(self) -> dict[str, Any]:
         """What is in the files, and how it is matched."""
-        settings: dict[str, Any] = {"captions": self.sha256, "file": self.place, "named_by": self.named_by}
+        settings: dict[str, Any] = {"captions": self.sha256, "file": self.path_digest, "named_by": self.named_by}
         if self.scores_sha256:
             settings["scores"] = self.scores_sha256
         if self.caption_field is not None:

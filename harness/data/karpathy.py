@@ -41,15 +41,15 @@ _KARPATHY_TEST_DIGEST = "e4105a76a6d00c29"
 
 
 def read_karpathy(
-    location: Path, *, images: Path | None = None, name: str | None = None, may_be_references: bool = True
+    location: Path, *, images: Path | None = None, name: str | None = None, any_format: bool = True
 ) -> Dataset:
     """Read a data set from an annotation file, or from a folder that contains one dataset*.json or .json.gz.
 
     Args:
         images: the image folder; by default the folder "images" beside the annotation file, or else the file's folder.
         name: the data set's name; by default that in the file.
-        may_be_references: whether to read annotations in any known format, as references. If false, COCO's is the only
-            other format that is read, and the rest raise an error.
+        any_format: whether to read annotations in any known format, as references. If false, only Karpathy's and COCO's
+            formats are read, COCO's as references.
 
     Raises:
         BenchError: the file does not exist or has no known format, an id is missing or used twice, a split is unknown,
@@ -57,10 +57,10 @@ def read_karpathy(
     """
     file = annotation_file(location)
     content = read_content(file)
-    value = _as_test_split(content.value)
+    value = _with_test_split_if_server_list(content.value)
     if images_of(value) is None or "annotations" in value:
         is_coco = "annotations" in content.top
-        if not (may_be_references or is_coco):
+        if not (any_format or is_coco):
             find_format(content)  # raises an error with its own hint where no format fits
             raise _other_format_error(file, images)
         return _read_references(content, picture_folder(file, images), _convert_command(file, images))
@@ -85,8 +85,8 @@ def read_karpathy(
     )
 
 
-def refuse_other_formats(file: Path, images: Path | None) -> None:
-    """BenchError with the command to convert a file whose first bytes show that it is not in Karpathy's format."""
+def refuse_non_json(file: Path, images: Path | None) -> None:
+    """BenchError, with the command to convert it, if the first bytes or the suffix .jsonl rule out one JSON object."""
     with file.open("rb") as stream:
         start = stream.read(64).lstrip(b"\xef\xbb\xbf \r\n\t")
     is_json_object_or_gzip = start[:1] in (b"", b"{", b"\x1f") or start.startswith((BOM_UTF16_LE, BOM_UTF16_BE))
@@ -98,7 +98,7 @@ def _other_format_error(file: Path, images: Path | None) -> BenchError:
     return BenchError(f"{file} is not in Karpathy's format", f"convert it: {_convert_command(file, images)}")
 
 
-def _as_test_split(content: Any) -> Any:
+def _with_test_split_if_server_list(content: Any) -> Any:
     """A server's list of images, {"images": [{"id", "file_name"}]}, as a test split; anything else unchanged."""
     entries = images_of(content)
     if entries is None:
@@ -307,7 +307,7 @@ def _sample(entry: Mapping[str, Any], image_id: int, split: str, paths: PictureP
 
 
 def _captions(entry: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
-    """The cleaned captions of an entry, without empty ones, and, if all have tokens, these; else None."""
+    """The non-empty captions of an entry, cleaned, and their tokens joined by spaces; None if a caption has none."""
     captions = []
     tokenised = []
     for sentence in sentences_of(entry):

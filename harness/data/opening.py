@@ -4,7 +4,7 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 
 from harness.data.dataset import Dataset
-from harness.data.karpathy import annotation_file, picture_folder, read_karpathy, refuse_other_formats
+from harness.data.karpathy import annotation_file, picture_folder, read_karpathy, refuse_non_json
 from harness.data.scenes.dataset import SCENES, prepare_scenes
 from harness.data.stored_dataset import load_dataset, save_dataset, stored_path
 from harness.utils.errors import BenchError
@@ -18,7 +18,7 @@ def check_dataset(spec: str, images: Path | None = None, *, trains: bool = False
     if spec not in SCENES:
         file = annotation_file(expanded(spec))
         if trains:
-            refuse_other_formats(file, images)
+            refuse_non_json(file, images)
 
 
 def open_dataset(
@@ -27,7 +27,7 @@ def open_dataset(
     cache_dir: Path,
     images: Path | None = None,
     reporter: Reporter | None = None,
-    may_be_references: bool = True,
+    any_format: bool = True,
 ) -> Dataset:
     """Open an embedded data set, a folder in Karpathy's format, or references in any other (`read_karpathy`).
 
@@ -41,10 +41,10 @@ def open_dataset(
         folder = prepare_scenes(cache_dir, SCENES[spec], reporter)
         return read_karpathy(folder, name=spec)
     with nullcontext() if reporter is None else reporter.step(f"Reading {spec}"):
-        return _read_once(expanded(spec), images, cache_dir, may_be_references=may_be_references)
+        return _read_once(expanded(spec), images, cache_dir, any_format=any_format)
 
 
-def _read_once(location: Path, images: Path | None, cache_dir: Path, *, may_be_references: bool) -> Dataset:
+def _read_once(location: Path, images: Path | None, cache_dir: Path, *, any_format: bool) -> Dataset:
     """The data set from the cache if it is up to date; otherwise read it, and add it to the cache.
 
     References in other formats are small and are not cached.
@@ -55,7 +55,7 @@ def _read_once(location: Path, images: Path | None, cache_dir: Path, *, may_be_r
     if stored is not None:
         return stored
     with without_collection():
-        dataset = read_karpathy(file, images=images, may_be_references=may_be_references)
+        dataset = read_karpathy(file, images=images, any_format=any_format)
     if not dataset.is_references and cache_dir.parent.is_dir():  # a plan makes no workspace
         with suppress(OSError):  # a cache that cannot be written costs time only
             save_dataset(path, file, dataset)

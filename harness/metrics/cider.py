@@ -17,6 +17,7 @@ from results.statistics.significance import Array
 
 SIGMA: Final = 6.0
 SCALE: Final = 10.0
+_SUMS_AT_ONCE: Final = 2**24  # take 128 MB
 _ENTRY: Final = np.dtype(
     [("gram", "i4"), ("caption", "i4"), ("length", "i4"), ("count", "i4"), ("given", "f8"), ("norm", "f8")]
 )
@@ -108,12 +109,18 @@ def consensus_scores(references: Mapping[int, Sequence[str]]) -> Array:
         is_common = np.bincount(shared["gram"], minlength=len(frequencies.keys)) > 1
         common_number = np.cumsum(is_common) - 1
         common = is_common[shared["gram"]]
-        row = common_number[shared["gram"][common]]
-        cell = row * len(lengths) + np.searchsorted(lengths, shared["length"][common])
-        size = int(is_common.sum()) * len(lengths)
-        by_length = np.bincount(cell, shared["given"][common], size).reshape(-1, len(lengths))
+        rows = common_number[shared["gram"][common]]
+        columns = np.searchsorted(lengths, shared["length"][common])
+        given = shared["given"][common]
+        summed = np.empty_like(given)
+        rows_at_once = max(_SUMS_AT_ONCE // len(lengths), 1)
+        for first in range(0, int(is_common.sum()), rows_at_once):
+            part = np.flatnonzero((first <= rows) & (rows < first + rows_at_once))
+            cell = (rows[part] - first) * len(lengths) + columns[part]
+            by_length = np.bincount(cell, given[part], rows_at_once * len(lengths)).reshape(-1, len(lengths))
+            summed[part] = (by_length @ penalty).ravel()[cell]
         contribution = shared["given"].copy()
-        contribution[common] = (by_length @ penalty).ravel()[cell]
+        contribution[common] = summed
         scores += np.bincount(shared["caption"], contribution / shared["norm"], captions)
     return scores * (SCALE / MAX_ORDER / max(len(references), 1))
 

@@ -118,7 +118,7 @@ class TrainState:
             stage=self.stage if last else self.stage + 1,
             total_steps=self.total_steps,
             best=self.best if last else -math.inf,
-            best_epoch=self.best_epoch,
+            best_epoch=self.best_epoch if last else 0,
             seconds=self.seconds,
             images=self.images,
             images_at_stage_ends=[*self.images_at_stage_ends, self.images],
@@ -132,8 +132,8 @@ class TrainState:
     def record_score(self, score: float, learning_rate: LearningRate) -> bool:
         """Record the score of a validation; gives whether it is the stage's best so far.
 
-        If scores no longer rise, a `learning_rate` that anneals on plateaus is reduced, as by torch's
-        ReduceLROnPlateau.
+        If scores no longer rise and `learning_rate` anneals on plateaus, `reductions` rises by one, as torch's
+        ReduceLROnPlateau would reduce the rate; it applies from the next step on.
         """
         if learning_rate.annealing == "plateau":
             if learning_rate.plateau.rises(score, self.plateau_reference):
@@ -255,7 +255,7 @@ class Trainer:
         self._dropout = DropoutRates(model)
         self._objective_module = nn.Module()  # the stage's objective, if it has parameters
         self._model_params: list[nn.Parameter] = []  # their gradients are clipped
-        self._trained_params: list[nn.Parameter] = []  # of the model and the objective
+        self._trained_params: list[nn.Parameter] = []  # of the model, frozen ones too, and the objective
 
     def fit(self) -> TrainState:
         """Train from the last checkpoint, or from the beginning, to the end; then load the best weights.
@@ -331,7 +331,8 @@ class Trainer:
         if state.stage == 0:
             return
         previous = self.schedule.stages[state.stage - 1]
-        # Cross-entropy stages are never compared with their start (`describe_drop`).
+        # Scores of another beam width, or of another kind, are not comparable. A cross-entropy stage after one without
+        # CIDEr-D needs no score, since it is never compared with its start (`describe_drop`).
         needs_first_cider = stage.gives_ciders and not previous.gives_ciders and stage.objective != "cross_entropy"
         if needs_first_cider or previous.validation_beam_size != stage.validation_beam_size:
             state.stage_start_score = self._validate(data)
@@ -355,7 +356,7 @@ class Trainer:
             wait_start = time.monotonic()
             for batch in loader.epoch(state.epoch, start=state.batch):
                 state.data_wait_seconds += time.monotonic() - wait_start
-                self._run_step(stage, data, optimiser, batch, task)
+                self._train_batch(stage, data, optimiser, batch, task)
                 is_last = state.batch == len(loader)
                 self._save_if_due(optimiser, signals, EPOCH_END_INTERVAL_S if is_last else CHECKPOINT_INTERVAL_S)
                 wait_start = time.monotonic()
@@ -381,10 +382,10 @@ class Trainer:
         """The stage's score; rank 0 measures it and sends it to the others."""
         return self._collective.broadcast(data.validate() if self._is_rank_zero else 0.0)
 
-    def _run_step(
+    def _train_batch(
         self, stage: Stage, data: StageData, optimiser: torch.optim.Optimizer, batch: Batch, task: Task
     ) -> None:
-        """Train on one batch: an optimiser step, or one of the batches whose gradients are summed for a step."""
+        """Train on one batch; with summed gradients, the optimiser steps only at every `parts`-th batch."""
         state = self.state
         started = time.monotonic()
         batches_per_epoch = len(data.train_batches)
@@ -429,7 +430,7 @@ class Trainer:
         state.advance(images, time.monotonic() - started)
         if read_now:
             self._progress_text = describe_progress(state, stage, batches_per_epoch)
-            self._reporter.watch(**describe_position(state, stage))
+            self._reporter.watch(**watched_values(state, stage))
         task.reach(state.batch, self._progress_text)
 
     def _read_losses(self) -> None:
@@ -507,7 +508,7 @@ class Trainer:
         self._collective.broadcast_weights(self.model)
 
     def _named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
-        """All parameters that a stage trains: the model's, and those of its objective."""
+        """All parameters of the model, frozen ones too, and of the stage's objective."""
         yield from self.model.named_parameters()
         yield from self._objective_module.named_parameters("objective")
 
@@ -527,8 +528,8 @@ def describe_progress(state: TrainState, stage: Stage, batches_per_epoch: int) -
     return f"loss {state.loss_sum / state.batch:.3f}{cider}, {speed}, stage: {time_left} left"
 
 
-def describe_position(state: TrainState, stage: Stage) -> dict[str, Any]:
-    """How far training is, for `Reporter.watch`."""
+def watched_values(state: TrainState, stage: Stage) -> dict[str, Any]:
+    """The stage, epoch, mean loss and speed that `Reporter.watch` shows."""
     return {
         "stage": stage.name,
         "epoch": state.epoch + 1,

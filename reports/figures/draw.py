@@ -17,7 +17,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import MaxNLocator
 
-from reports.columns import is_of_other_machine, row_rank_cell
+from reports.columns import is_all_on_other_machine, row_rank_cell
 from reports.figures.labels import Label, place_labels
 from reports.figures.style import (
     BETTER,
@@ -163,7 +163,7 @@ def _draw_trade_off(
         for row in group.models
         if row.mean(group.metric) is not None
         and costs[row.keys].value is not None
-        and not is_of_other_machine(row, axis.cost)
+        and not is_all_on_other_machine(row, axis.cost)
     ]
     if len(rows) < 2:
         figures.remarks.append(f"{name}: fewer than two models have this cost on one machine")

@@ -5,7 +5,7 @@ from dataclasses import replace
 from statistics import fmean
 
 from reports import numbers
-from reports.columns import Cell, Column, cost_cell, is_noisy, is_of_other_machine, score_column
+from reports.columns import Cell, Column, cost_cell, is_all_on_other_machine, is_noisy, score_column
 from reports.html.plots import Plot, Series, legend, line_plot, trade_off_plot
 from reports.html.sections import Section
 from reports.numbers import DASH, percent
@@ -34,7 +34,7 @@ def trade_off_sections(contents: Contents, colour: Mapping[str, int]) -> list[Se
         scored = [row for row in group.rows if row.mean("CIDEr-D") is not None]
         for axis in axes:
             measured = [row for row in scored if costs[row.keys][axis.cost].value is not None]
-            comparable = [row for row in measured if not is_of_other_machine(row, axis.cost)]
+            comparable = [row for row in measured if not is_all_on_other_machine(row, axis.cost)]
             unit, label = axis.scale(costs[row.keys][axis.cost] for row in comparable)
             series = [_series(row, costs[row.keys][axis.cost], axis.cost, unit, label, colour) for row in comparable]
             plot = trade_off_plot(axis.title, label, "CIDEr-D", series)

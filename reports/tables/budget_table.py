@@ -5,7 +5,7 @@ from dataclasses import replace
 from itertools import permutations
 from statistics import fmean
 
-from reports.columns import RANK, Cell, Column, noted, rank_cell, score_cell
+from reports.columns import RANK, Cell, Column, noted_cell, rank_cell, score_cell
 from reports.numbers import DASH, listed, percent
 from reports.tables.leaderboards import Titled
 from reports.tables.table import Table, line_of
@@ -66,7 +66,7 @@ def _columns(
         if _key(row) not in fewer:
             return replace(score_cell(row_here.scores.get(group.metric)), deviation_text="", note=_at_chance(row_here))
         if not which or not row_here.by_seed.keys() >= set(which):
-            return noted(DASH, f"{row.model} has no seed under every budget, so that its scores do not compare")
+            return noted_cell(DASH, f"{row.model} has no seed under every budget, so that its scores do not compare")
         mean = fmean(row_here.by_seed[seed] for seed in which)
         note = _at_chance(row_here)
         if not same_seeds:

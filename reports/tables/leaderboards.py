@@ -13,7 +13,7 @@ from reports.columns import (
     domain_column,
     leaderboard_columns,
     leave_one_out_column,
-    more_column,
+    more_metric_column,
     published_column,
 )
 from reports.tables.printed import has_published, published_cell
@@ -137,7 +137,7 @@ def more_metrics(groups: Sequence[Group], facets: Facets) -> Titled | None:
             continue
         reason = next((row.more[name].reason for row in rows if name in row.more), None)
         absent.setdefault(reason or "no row has it", []).append(name)
-    columns = tuple(more_column(name, is_only_model=bases.count(base_name(name)) == 1) for name in measured)
+    columns = tuple(more_metric_column(name, names_scorer=bases.count(base_name(name)) > 1) for name in measured)
     tables = [table_of(group, columns, facets, lambda row: bool(row.more)) for group in groups]
     sentences = [column.meaning for column in columns] + [
         f"{', '.join(names)}: {reason}" for reason, names in absent.items()

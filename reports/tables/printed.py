@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from reports import numbers
-from reports.columns import Cell, noted
+from reports.columns import Cell, noted_cell
 from reports.tables.facts import NOT_STATED
 from results.metrics import metric_names
 from results.published import scores as published
@@ -54,7 +54,7 @@ def published_cell(row: Row, group: Group, runs: Mapping[str, Run], domains: Map
         return Cell(beside(stated), stated / 100, reason=run.card.get("printed_in") or "the card of its captions")
     match = nearest(run.model, group.split, run.signature, run.config)
     if match is None:
-        return noted(numbers.DASH, "No printed score is recorded here.")
+        return noted_cell(numbers.DASH, "No printed score is recorded here.")
     note, matches = published_note(match), []
     if domains and match.score.split == "nocaps-val":
         matches = [nearest(run.model, group.split, run.signature, run.config, name) for name in domains]

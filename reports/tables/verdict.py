@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Final
 
-from reports.columns import cost_cell, is_of_other_machine
+from reports.columns import cost_cell, is_all_on_other_machine
 from reports.numbers import cost, listed, percent, signed
 from reports.tables.table import is_of_whole_split
 from results.costs import leaderboard_costs
@@ -280,7 +280,7 @@ def _counted(rows: Sequence[Row]) -> str:
 
 def _cheapest(leaders: Sequence[Row]) -> str:
     """Which of several best models trains in the least time; "" if machines differ."""
-    comparable = [row for row in leaders if not is_of_other_machine(row, "train_seconds")]
+    comparable = [row for row in leaders if not is_all_on_other_machine(row, "train_seconds")]
     timed = [(cost_.value, row) for row in comparable if (cost_ := row.costs.get("train_seconds")) and cost_.value]
     if len(timed) != len(leaders) or len(timed) < 2:
         return ""

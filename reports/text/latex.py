@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from reports.columns import RANK, Cell, Column, is_noisy, is_of_other_machine, paper_column_names
+from reports.columns import RANK, Cell, Column, is_all_on_other_machine, is_noisy, paper_column_names
 from reports.model_names import display_name
 from reports.numbers import DASH, listed
 from reports.tables.boards import separated_by
@@ -169,7 +169,7 @@ def _is_compared(column: Column, entry: _PaperRow) -> bool:
         return entry.is_ranked and column.has_direction
     cost = entry.row.costs.get(column.key)
     is_measured = cost is not None and cost.value is not None
-    return is_measured and not is_noisy(entry.row, column.key) and not is_of_other_machine(entry.row, column.key)
+    return is_measured and not is_noisy(entry.row, column.key) and not is_all_on_other_machine(entry.row, column.key)
 
 
 def _best_two(column: Column, cells: Sequence[Cell]) -> tuple[str | None, str | None]:

@@ -244,12 +244,12 @@ def _part(quantity: str) -> str:
 
 
 def _finding(before: Series, after: Series | None, ties: list[str]) -> Finding | None:
-    expected = before.by_position()
-    found = {} if after is None else after.by_position()
+    values_before = before.by_position()
+    values_after = {} if after is None else after.by_position()
     tolerances = dict(zip(before.positions, before.tolerance * len(before.positions), strict=False))
     differing = []
-    for position in dict.fromkeys((*expected, *found)):
-        value_before, value_after = expected.get(position), found.get(position)
+    for position in dict.fromkeys((*values_before, *values_after)):
+        value_before, value_after = values_before.get(position), values_after.get(position)
         if value_before == value_after or _difference(value_before, value_after) <= tolerances.get(position, 0.0):
             continue
         if position in before.ties and value_after is not None:
@@ -261,12 +261,11 @@ def _finding(before: Series, after: Series | None, ties: list[str]) -> Finding |
     if not differing:
         return None
     first = differing[0]
-    value_before, value_after = expected.get(first), found.get(first)
-    size = (
-        _difference(value_before, value_after) / tolerances[first]
-        if tolerances.get(first) and _difference(value_before, value_after) < math.inf
-        else None
-    )
+    value_before, value_after = values_before.get(first), values_after.get(first)
+    difference = _difference(value_before, value_after)
+    size = None
+    if tolerances.get(first) and difference < math.inf:
+        size = difference / tolerances[first]
     return Finding(
         layer=before.layer,
         model=before.model,

@@ -38,7 +38,7 @@ _UNFINISHED: Final[dict[str, str]] = {
 ALONE: Final = "no other row can be compared with it"
 OTHER_IMAGES: Final = "scored on other images than the other rows"
 NO_SHARED_SEEDS: Final = "other seeds: most rows do not share two seeds (bench run --first-seed, --seeds)"
-OTHER_MACHINE: Final = "made elsewhere than most rows, and left out (--same-machine)"
+OTHER_MACHINE: Final = "run on other hardware than most rows, and left out (--same-machine)"
 NO_SCORES: Final = "no numbers of single images are stored"
 MARGIN_SHARE: Final = 0.02
 """Of the score of people, or else of the best row: differences below count as none, unless a margin is given."""

@@ -60,12 +60,12 @@ def row_of(line: str) -> tuple[str, list[str]]:
     return line.strip("| ").split()[0], numbers_in(line)
 
 
-def missing_lines(shown: str, real: str) -> list[str]:
+def missing_lines(shown_output: str, real_output: str) -> list[str]:
     """Lines of the shown output whose numbers are not in the real one. Times and words of sentences may differ."""
-    rows = [row_of(line) for line in real.splitlines() if is_row(line)]
-    numbers = set(numbers_in(real))
+    rows = [row_of(line) for line in real_output.splitlines() if is_row(line)]
+    numbers = set(numbers_in(real_output))
     missing = []
-    for line in shown.splitlines():
+    for line in shown_output.splitlines():
         shown_numbers = numbers_in(line)
         if is_row(line):
             if shown_numbers and row_of(line) not in rows:
@@ -125,11 +125,11 @@ def test_a_page_begins_with_an_example_and_its_output(page: str) -> None:
     assert "\n## " not in after.partition("```text\n")[0]
 
 
-@pytest.mark.parametrize(("page", "code", "shown"), EXAMPLES)
+@pytest.mark.parametrize(("page", "code", "shown_output"), EXAMPLES)
 def test_the_output_is_real(
     page: str,
     code: str,
-    shown: str,
+    shown_output: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     request: pytest.FixtureRequest,
@@ -144,7 +144,7 @@ def test_the_output_is_real(
     monkeypatch.chdir(here)
     if code.startswith(("import ", "from ")):
         names: dict[str, Any] = {}
-        real = run_python(code, names) + capsys.readouterr().out
+        real_output = run_python(code, names) + capsys.readouterr().out
     else:
-        real = "\n".join(outputs_of(code))
-    assert not missing_lines(shown, real), real
+        real_output = "\n".join(outputs_of(code))
+    assert not missing_lines(shown_output, real_output), real_output

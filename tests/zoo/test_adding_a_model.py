@@ -1,11 +1,8 @@
 """A model with released weights is added by its file and its card: nothing else of the package changes."""
 
-import shutil
 import subprocess
 import sys
 from pathlib import Path
-
-import pytest
 
 import zoo
 
@@ -121,14 +118,6 @@ else:
     raise AssertionError("blind has no released weights")
 print("added")
 """
-
-
-@pytest.fixture
-def copy(tmp_path: Path) -> Path:
-    """The packages, without what they have built."""
-    for package in ("zoo", "harness", "results", "reports", "captionbench"):
-        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
-    return tmp_path
 
 
 def test_a_model_is_its_file_and_its_card(copy: Path) -> None:

@@ -323,10 +323,10 @@ def _expected_by_timm(name: str, weights: Path | None) -> _Expected | None:
             tagged_name for tagged_name in tagged_names if f"{stem}_".startswith(f"{_plain(tagged_name)}_")
         ]
         config_name = max(matching, key=len) if matching else name if "." in name else ""
-    own: Any = timm.get_pretrained_cfg(config_name) if config_name else None
-    if own is None:  # opening the backbone raises an error for it
+    config: Any = timm.get_pretrained_cfg(config_name) if config_name else None
+    if config is None:  # opening the backbone raises an error for it
         return None
-    return _Expected(f"timm's {config_name}", tuple(own.mean), tuple(own.std), config_name.startswith("tf_"))
+    return _Expected(f"timm's {config_name}", tuple(config.mean), tuple(config.std), config_name.startswith("tf_"))
 
 
 def _expected_by_tf_name(name: str, weights: Path | None) -> _Expected | None:

@@ -34,7 +34,7 @@ def words(data: Path, workspace: Path, budgets: str, models: str = MODELS) -> li
 
 def count_steps(monkeypatch: pytest.MonkeyPatch, kill_at: int | None = None) -> list[int]:
     """A list that has an element for each step that is executed; Ctrl-C comes at one of them."""
-    steps, run_step = list[int](), Trainer._run_step
+    steps, run_step = list[int](), Trainer._train_batch
 
     def counted(*given: Any) -> None:
         steps.append(len(steps))
@@ -42,7 +42,7 @@ def count_steps(monkeypatch: pytest.MonkeyPatch, kill_at: int | None = None) -> 
             raise KeyboardInterrupt
         run_step(*given)
 
-    monkeypatch.setattr(Trainer, "_run_step", counted)
+    monkeypatch.setattr(Trainer, "_train_batch", counted)
     return steps
 
 

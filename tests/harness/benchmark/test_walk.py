@@ -35,11 +35,11 @@ def test_a_step_is_at_most_13_frames_in_7_files_from_the_command(
 
     monkeypatch.setattr(torch.optim.Optimizer, "zero_grad", zeroed)
     bench_ok(*run_words(draw_scenes(train=24, val=4, test=6), tmp_path, "blind", TINY), "--backbone", "filterbank")
-    stack = next(walk for walk in walks if any(frame.name == "_run_step" for frame in walk))
+    stack = next(walk for walk in walks if any(frame.name == "_train_batch" for frame in walk))
     own = [frame for frame in stack if Path(frame.filename).is_relative_to(ROOT)]
     own = [frame for frame in own if Path(frame.filename).relative_to(ROOT).parts[0] in ROOMS]
     command = next(place for place, frame in enumerate(own) if frame.filename.endswith("cli/run.py"))
-    called = next(place for place, frame in enumerate(own) if frame.name == "_run_step")
+    called = next(place for place, frame in enumerate(own) if frame.name == "_train_batch")
     walk = [f"{Path(frame.filename).relative_to(ROOT)}: {frame.name}" for frame in own[command : called + 1]]
     assert len(walk) <= 13, walk
     assert len({step.partition(":")[0] for step in walk}) <= 7, walk

@@ -7,7 +7,7 @@ from typing import Any
 from harness.training.trainer import Trainer
 
 FAILING = "none"  # what the model that fails sees
-step = Trainer._run_step
+step = Trainer._train_batch
 
 
 def fail(self: Trainer, *arguments: Any) -> None:
@@ -21,4 +21,4 @@ def fail(self: Trainer, *arguments: Any) -> None:
 
 
 if os.environ.get("RANK") == "1":
-    Trainer._run_step = fail  # type: ignore[method-assign]
+    Trainer._train_batch = fail  # type: ignore[method-assign]

@@ -45,9 +45,9 @@ if moment == "extraction":
     bank.__call__ = _dying(bank.__call__, 2)  # type: ignore[method-assign]
 elif moment == "training":
     trainer.CHECKPOINT_INTERVAL_S = 0.0
-    trainer.Trainer._run_step = _dying(trainer.Trainer._run_step, 3)  # type: ignore[method-assign]
+    trainer.Trainer._train_batch = _dying(trainer.Trainer._train_batch, 3)  # type: ignore[method-assign]
 elif moment == "parent":
-    trainer.Trainer._run_step = _dying(trainer.Trainer._run_step, 3)  # type: ignore[method-assign]
+    trainer.Trainer._train_batch = _dying(trainer.Trainer._train_batch, 3)  # type: ignore[method-assign]
 elif moment == "between_epochs":
     trainer.Trainer._save = _dying(trainer.Trainer._save, 1)  # type: ignore[method-assign]
 elif moment == "checkpointing":

@@ -92,16 +92,16 @@ def test_the_interval_of_one_seed_is_marked() -> None:
     assert (OVER_IMAGES in weights.note, architecture.note) == (True, "")
 
 
-def test_a_row_alone_in_its_group_may_be_below_a_floor() -> None:
+def test_a_row_alone_in_its_group_may_be_below_a_baseline() -> None:
     tests = (
         BaselineTest("majority", Estimate(0.1, p=0.4)),
         BaselineTest("retrieval", Estimate(-0.1, p=0.0012)),
         BaselineTest("x", Estimate(1, p=0)),
     )
     [board] = boards(contents(group(standing("a", RankInterval(baselines=tests)))))
-    place = cell(board, board.table.lines[0], "rank")
-    assert (place.text, place.value) == ("not above a baseline", None)
-    assert all(part in place.note for part in ("better than majority (p = 0.4)", "worse than retrieval (p = 0.0012)"))
+    rank = cell(board, board.table.lines[0], "rank")
+    assert (rank.text, rank.value) == ("not above a baseline", None)
+    assert all(part in rank.note for part in ("better than majority (p = 0.4)", "worse than retrieval (p = 0.0012)"))
     [board] = boards(contents(group(standing("blind", RankInterval(is_baseline=True)))))
     assert board.table.index("rank") is None, "a baseline alone needs no column"
 

@@ -104,10 +104,10 @@ def test_columns_that_are_empty_or_the_same_become_sentences() -> None:
 
 def test_a_noisy_latency_is_marked_instead_of_a_column() -> None:
     timed = {"latency_median": Quantity(0.25, unit="s"), NOISY_KEY: Quantity(0.0)}
-    told = costs_of("Latency", costing("m2", **timed), costing("aoanet", **timed | {NOISY_KEY: Quantity(0.5)}))
-    assert names(told) == ["Latency", "× least"]
-    assert [line.cells[0].text for line in told.lines] == ["250\u202fms", "~250\u202fms"]
-    assert [bool(line.cells[0].note) for line in told.lines] == [False, True]
+    table = costs_of("Latency", costing("m2", **timed), costing("aoanet", **timed | {NOISY_KEY: Quantity(0.5)}))
+    assert names(table) == ["Latency", "× least"]
+    assert [line.cells[0].text for line in table.lines] == ["250\u202fms", "~250\u202fms"]
+    assert [bool(line.cells[0].note) for line in table.lines] == [False, True]
     assert [cell.text for _, _, cell in cost_list({NOISY_KEY: Quantity(0.5)})] == ["yes"]
 
 
