@@ -38,7 +38,7 @@ def tune(
     context: typer.Context,
     file: options.ExperimentArgument = None,
     models: options.ModelsOption = "all",
-    on: Annotated[
+    executor: Annotated[
         str, typer.Option("--executor", metavar="WHERE", help="Where trials are trained: here or ray[:HOST:PORT].")
     ] = HERE,
     trials: Annotated[int, typer.Option(min=1, help="Trainings of each model, the untuned one included.")] = 12,
