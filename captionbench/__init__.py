@@ -292,8 +292,8 @@ class Evaluation:
         """The score of a metric; BenchError, with the reason, where it has none."""
         if metric in self.scores:
             return self.scores[metric]
-        known = ", ".join(self.scores)
-        raise BenchError(f"no score {metric!r}: {self.reasons.get(metric, f'there are {known}')}")
+        computed = ", ".join(self.scores)
+        raise BenchError(f"no score {metric!r}: {self.reasons.get(metric, f'there are {computed}')}")
 
     def __contains__(self, metric: object) -> bool:
         return metric in self.scores
@@ -397,7 +397,7 @@ def evaluate(
         from harness.metrics.signature import EvaluationSettings
         from harness.metrics.spice import find_spice
 
-        wanted, names = _read_references(references, split, reference_field)
+        human, names = _read_references(references, split, reference_field)
         options = MatchOptions(id_field, by_position, caption_field, format_name)
         if isinstance(captions, Mapping):
             if caption_field is not None or format_name is not None:
@@ -406,19 +406,21 @@ def evaluate(
                     "leave them out: the captions are a dictionary",
                 )
             source = Path("captions")
-            predictions = predictions_of(captions, source, wanted, options)
+            predictions = predictions_of(captions, source, human, options)
         else:
             source = Path(captions)
-            known = {"files": wanted.files, "labels": wanted.labels}
-            others = wanted.other_files
-            predictions = read_predictions(source, wanted.captions, **known, other_files=others, options=options)
+            image_names = {"files": human.files, "labels": human.labels}
+            other_files = human.other_files
+            predictions = read_predictions(
+                source, human.captions, **image_names, other_files=other_files, options=options
+            )
         if by_position and not predictions.by_position:
             raise BenchError(f"{source} names its images: by_position does not apply", "leave by_position out")
         try:
-            matched = match_captions(predictions, wanted, allow_subset=allow_subset, limit=limit, tokenizer=tokenizer)
+            matched = match_captions(predictions, human, allow_subset=allow_subset, limit=limit, tokenizer=tokenizer)
         except BenchError as error:
             raise BenchError(f"{source}: {error}", error.hint) from error
-        for note in (*matched.notes, *(f"perhaps no captions: {doubt}" for doubt in matched.doubts)):
+        for note in (*matched.notes, *(f"check the captions: {doubt}" for doubt in matched.doubts)):
             warnings.warn(note, stacklevel=2)
         settings = EvaluationSettings(
             tokenizer=tokenizer,
@@ -503,7 +505,8 @@ def _to_evaluation(report: Report, names: Mapping[int, int | str]) -> Evaluation
     from harness.metrics.contract import OVERALL
 
     evaluation = report.evaluation
-    overall, scored = evaluation.scores[OVERALL], set(evaluation.ids)
+    overall = evaluation.scores[OVERALL]
+    scored = set(evaluation.ids)
     return Evaluation(
         scores={metric: score.value for metric, score in overall.items() if score.value is not None},
         reasons={metric: score.reason or "" for metric, score in overall.items() if score.value is None},

@@ -36,7 +36,8 @@ LIMIT_MARK: Final = ",limit:"
 """Begins what a signature's data say, at their end, of a limit of the images that are scored."""
 
 _ROOT = Path(harness.__file__).resolve().parent.parent
-_HARNESS, _ZOO = Path(harness.__file__).resolve().parent, Path(zoo.__file__).resolve().parent
+_HARNESS = Path(harness.__file__).resolve().parent
+_ZOO = Path(zoo.__file__).resolve().parent
 _NOT_MODELS = {"zoo", "zoo.registry", "zoo.card", "zoo.kinds", "zoo.errors", "zoo.converter"}
 """Describe models and report faults: they belong to the harness's sources, not to each model's."""
 _LENGTH = 8
@@ -107,7 +108,8 @@ def key_name(model: str) -> str:
 
 def code_of(model: Files) -> CodeRecord:
     """The code of a model's files, of every loaded plug-in, which may change any score, and of the harness."""
-    sources, shared = dict(model), _harness()
+    sources = dict(model)
+    shared = _harness()
     for plugin, files in plugin_files().items():
         # A plug-in's file may have the name of another file.
         sources |= {
@@ -191,7 +193,8 @@ def files_of_plugin(plugin: Path, code: CodeRecord | None) -> tuple[dict[str, Pa
     Its code is not run: the names and digests are the record's. Files that lay elsewhere are gone.
     """
     recorded = {} if code is None else code.files
-    files, changed = {plugin.name: plugin}, []
+    files = {plugin.name: plugin}
+    changed = []
     for recorded_name, recorded_digest in recorded.items():
         before, _, name = recorded_name.rpartition(": ")
         path = plugin.parent / name
@@ -294,7 +297,8 @@ def _module_of(card: ModelCard) -> tuple[str, Path]:
         if file is None:
             importlib.import_module(name)
     else:
-        name, file = card.entry.__module__, None
+        name = card.entry.__module__
+        file = None
     if file is None:
         try:
             file = Path(inspect.getfile(sys.modules[name])).resolve()

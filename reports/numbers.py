@@ -14,9 +14,9 @@ DOMAINS = ("in-domain", "near-domain", "out-domain")
 
 def domain_order(names: Iterable[str]) -> list[str]:
     """Domains from near to far, then any others by name, "overall" last."""
-    wanted = set(names)
-    ordered = [name for name in DOMAINS if name in wanted] + sorted(wanted - {*DOMAINS, "overall"})
-    return [*ordered, "overall"] if "overall" in wanted else ordered
+    present = set(names)
+    ordered = [name for name in DOMAINS if name in present] + sorted(present - {*DOMAINS, "overall"})
+    return [*ordered, "overall"] if "overall" in present else ordered
 
 
 def percent(value: float) -> str:
@@ -68,9 +68,9 @@ def duration(seconds: float) -> str:
         return f"{significant(1000 * seconds)}\u202fms"
     if seconds < 59.95:
         return f"{significant(seconds)}\u202fs"
-    minutes, rest = divmod(round(seconds), 60)
+    minutes, seconds_left = divmod(round(seconds), 60)
     if minutes < 60:
-        return f"{minutes}\u202fmin {rest:02d}\u202fs"
+        return f"{minutes}\u202fmin {seconds_left:02d}\u202fs"
     hours, minutes = divmod(round(seconds / 60), 60)
     return f"{hours}\u202fh {minutes:02d}\u202fmin"
 

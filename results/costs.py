@@ -355,9 +355,9 @@ COSTS: tuple[CostInfo, ...] = (
 
 def cost_info(name: str, unit: str) -> CostInfo:
     """What is known of a cost; one without a line is named after itself, and belongs where its unit does."""
-    known = next((cost for cost in COSTS if cost.name == name), None)
-    if known is not None:
-        return known
+    info = next((cost for cost in COSTS if cost.name == name), None)
+    if info is not None:
+        return info
     words = name.replace("_", " ")
     label = words[:1].upper() + words[1:]
     return CostInfo(
@@ -379,8 +379,8 @@ def with_unit(name: str, unit: str) -> str:
 def cost_order(names: Iterable[str]) -> list[str]:
     """Costs as tables show them: the known ones, then any others in the order given."""
     distinct = dict.fromkeys(names)
-    known = [cost.name for cost in COSTS if cost.name in distinct]
-    return known + [name for name in distinct if name not in known]
+    registered = [cost.name for cost in COSTS if cost.name in distinct]
+    return registered + [name for name in distinct if name not in registered]
 
 
 def leaderboard_costs(measured: Collection[str]) -> list[CostInfo]:

@@ -38,13 +38,13 @@ _KINDS: Final = (
 def check_regular(path: Path) -> int:
     """The size in bytes of a regular file, links followed, without opening it."""
     try:
-        found = path.stat()
+        stat = path.stat()
     except ValueError as error:  # a zero byte in the name
         raise OSError(errno.EINVAL, str(error), str(path)) from error
-    for is_kind, number, reason in _KINDS:
-        if is_kind(found.st_mode):
-            raise OSError(number, reason, str(path))
-    return found.st_size
+    for is_kind, error_number, reason in _KINDS:
+        if is_kind(stat.st_mode):
+            raise OSError(error_number, reason, str(path))
+    return stat.st_size
 
 
 def read_bytes(path: Path) -> bytes:
@@ -79,7 +79,8 @@ def read_model(model: type[Model], path: Path, what: str, hint: str) -> Model:
         raise StoreError(f"cannot read the {what} {path}: {error.strerror}", hint) from error
     except ValidationError as error:
         first = error.errors()[0]
-        where, fault = map(str, first["loc"]), first["msg"].removeprefix("Value error, ")
+        where = map(str, first["loc"])
+        fault = first["msg"].removeprefix("Value error, ")
         raise StoreError(
             f"{path} is not a {what}: {': '.join(filter(None, ('.'.join(where), fault)))}", hint
         ) from error
@@ -109,11 +110,11 @@ def load_json(text: str | bytes) -> Any:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    content = dict(pairs)
+    if len(content) < len(pairs):
         [(twice, _)] = Counter(key for key, _ in pairs).most_common(1)
         raise ValueError(f"an object has the key {twice[:60]!r} twice")
-    return found
+    return content
 
 
 def check_size(path: Path, size: int, limit: int, what: str = "it has") -> None:

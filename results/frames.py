@@ -439,8 +439,10 @@ def _percent(fraction: float | None) -> float | None:
 
 def _rank(row: Row, group: Group, run: Run) -> dict[str, Any]:
     nearest_score = nearest(row.model, group.split, run.signature, run.config)
-    stated, match = told_by_card(run.config), nearest_score if row.role == "model" else None
-    rank, spread = row.ranks.get(group.metric), row.scores.get(group.metric)
+    stated = told_by_card(run.config)
+    match = nearest_score if row.role == "model" else None
+    rank = row.ranks.get(group.metric)
+    spread = row.scores.get(group.metric)
     return {
         "rank_low": rank and rank.best,
         "rank_high": rank and rank.worst,

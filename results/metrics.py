@@ -188,15 +188,15 @@ def metric_names() -> tuple[str, ...]:
 
 def metric_order(names: Iterable[str]) -> list[str]:
     """Names of scores as tables show them: the metric that ranks, the others of every run, then any others by name."""
-    known = sorted(metric_names(), key=lambda name: name != RANKING_METRIC)
-    wanted = set(names)
-    return [name for name in known if name in wanted] + sorted(wanted - set(known))
+    registered = sorted(metric_names(), key=lambda name: name != RANKING_METRIC)
+    distinct = set(names)
+    return [name for name in registered if name in distinct] + sorted(distinct - set(registered))
 
 
 def metric_info(name: str) -> MetricInfo:
     """What is known of a score of every run or of a domain; of one that was computed elsewhere its name alone."""
-    known = next((metric for metric in (*METRICS, *DOMAIN_METRICS) if metric.name == name), None)
-    return known or MetricInfo(name=name, meaning="", secondary=True, priority=None)
+    info = next((metric for metric in (*METRICS, *DOMAIN_METRICS) if metric.name == name), None)
+    return info or MetricInfo(name=name, meaning="", secondary=True, priority=None)
 
 
 def metrics_by_domain() -> list[str]:

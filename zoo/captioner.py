@@ -79,7 +79,8 @@ class Visual:
         """Features (B, L, C), set to zero at padding so that a NaN there cannot spread, and their mask (B, L)."""
         if self.features is None:
             raise ZooError("this model needs visual features, but the input has none")
-        features, mask = self.features.to(dtype), self.mask
+        features = self.features.to(dtype)
+        mask = self.mask
         if mask is None:
             return features, torch.ones(features.shape[:2], dtype=torch.bool, device=features.device)
         if not _known_all_valid(mask):

@@ -99,7 +99,8 @@ def _read_plain_pickle(path: Path) -> Any:
     """The content of a pickle; UnpicklingError where it is not made of `_PLAIN` types only."""
     with path.open("rb") as file:
         content = _PlainUnpickler(file).load()
-    pending, visited = [content], set()
+    pending = [content]
+    visited = set()
     while pending:
         part = pending.pop()
         if type(part) not in _PLAIN:

@@ -145,7 +145,8 @@ class Converter:
         assert self.shared_number is not None
         official = without_prefix(state_dict)
         embedding, output = self.shared_number
-        weight, bias = f"{output}.weight", f"{output}.bias"
+        weight = f"{output}.weight"
+        bias = f"{output}.bias"
         keys = (embedding, weight, bias)
         n_rows = self.read_sizes(official, {key: (key, 0) for key in keys})
         if set(n_rows.values()) != {len(words) + 1}:
@@ -252,7 +253,8 @@ def convert_lstm(official: Mapping[str, Tensor], cell: str, name: str, d_input: 
 
 def convert_attention_lstm(official: Mapping[str, Tensor], cell: str, prefix: str, d_word: int) -> Tensors:
     """Convert an LSTM cell over [language state; image; word] to `lstm` and `image_gates`, whose names get `prefix`."""
-    inputs, d_state = official[f"{cell}.weight_ih"], official[f"{cell}.weight_hh"].shape[1]
+    inputs = official[f"{cell}.weight_ih"]
+    d_state = official[f"{cell}.weight_hh"].shape[1]
     words_then_state = torch.cat((inputs[:, -d_word:], inputs[:, :d_state]), 1)
     lstm = convert_lstm({**official, f"{cell}.weight_ih": words_then_state}, cell, f"{prefix}lstm", d_word)
     return lstm | {f"{prefix}image_gates.weight": reorder_gates(inputs[:, d_state:-d_word])}

@@ -166,7 +166,8 @@ def beam_search(
     _check_limits(model, max_len, bos, eos)
     _check_beam(model, beam_size, banned, rules)
     with torch.set_grad_enabled(gradients):
-        batch, device = memory.batch_size, memory.features.device
+        batch = memory.batch_size
+        device = memory.features.device
         state = model.start(memory)
         logits, state = model.step(torch.full((batch,), bos, device=device), state)
         sums, last = _log_probs(logits, banned).topk(beam_size)  # (B, W) each
@@ -265,7 +266,8 @@ class _Path:
         log_probs = log_probs.gather(1, beam)
         missing = max_len - beam.shape[-1]
         if missing:
-            words, log_probs = F.pad(words, (0, missing)), F.pad(log_probs, (0, missing))
+            words = F.pad(words, (0, missing))
+            log_probs = F.pad(log_probs, (0, missing))
         return words, log_probs
 
 
@@ -275,7 +277,8 @@ def _ancestors(parents: Tensor) -> Tensor:
     `parents` (B, W, T - 1) leads back by one position. The index 2 n positions back is the index n positions back of
     the index n positions back, so log2(T) gathers replace one gather per position.
     """
-    ancestors, distance = parents, 1
+    ancestors = parents
+    distance = 1
     while distance < parents.shape[-1]:
         farther = ancestors[..., :-distance].gather(1, ancestors[..., distance:])
         ancestors = torch.cat((farther, ancestors[..., -distance:]), -1)
@@ -295,11 +298,13 @@ def _roll_out(
 ) -> Hypotheses:
     """Generate `width` captions per image; `choose` picks words (B * W,) from log-probabilities (B * W, V)."""
     _check_limits(model, max_len, bos, eos)
-    rows, device = memory.batch_size * width, memory.features.device
+    rows = memory.batch_size * width
+    device = memory.features.device
     state = model.start(memory).expand(width)
     last = torch.full((rows,), bos, device=device)
     finished = torch.zeros(rows, dtype=torch.bool, device=device)
-    tokens, gains = [], []
+    tokens = []
+    gains = []
     for _ in range(max_len):
         logits, state = model.step(last, state)
         log_probs = _log_probs(logits, ())
@@ -389,13 +394,14 @@ class Ensemble(Captioner):
         return Memory(memories[0].features, memories[0].mask, extra)
 
     def decode(self, memory: Memory, tokens: Tensor) -> Tensor:
-        return self._log_mean([member.decode(own, tokens) for member, own in self._split(memory)])
+        return self._log_mean([member.decode(member_memory, tokens) for member, member_memory in self._split(memory)])
 
     def start(self, memory: Memory) -> DecodingState:
-        return _join_states([member.start(own) for member, own in self._split(memory)])
+        return _join_states([member.start(member_memory) for member, member_memory in self._split(memory)])
 
     def step(self, tokens: Tensor, state: DecodingState) -> tuple[Tensor, DecodingState]:
-        logits, states = [], []
+        logits = []
+        states = []
         for index, member in enumerate(self._members()):
             member_logits, member_state = member.step(tokens, _state_of_member(state, index))
             logits.append(member_logits)

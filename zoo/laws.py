@@ -138,7 +138,8 @@ def check_reordering(model: Captioner, visual: Visual, tokens: Tensor) -> None:
 def check_captions_independent(model: Captioner, visual: Visual, tokens: Tensor) -> None:
     """A caption's logits do not depend on the other captions of its image."""
     memory = model.encode(visual)
-    logits, width = model.decode(memory, tokens), len(tokens) // memory.batch_size
+    logits = model.decode(memory, tokens)
+    width = len(tokens) // memory.batch_size
     for caption in range(width):
         _check_equal(
             logits[caption::width], model.decode(memory, tokens[caption::width]),
@@ -150,7 +151,8 @@ def check_captions_independent(model: Captioner, visual: Visual, tokens: Tensor)
 @torch.no_grad()
 def check_images_independent(model: Captioner, visual: Visual, tokens: Tensor) -> None:
     """An image's logits depend neither on the other images of its batch nor on padding."""
-    logits, width = _decode(model, visual, tokens), len(tokens) // visual.batch_size
+    logits = _decode(model, visual, tokens)
+    width = len(tokens) // visual.batch_size
     for image in range(visual.batch_size):
         rows = slice(image * width, (image + 1) * width)
         _check_equal(

@@ -44,7 +44,10 @@ class RecurrentCaptioner(Captioner):
 
     def __init__(self, visual: VisualSpec, vocab_size: int, max_len: int, d_model: int) -> None:
         super().__init__()
-        self.visual, self.vocab_size, self.max_len, self.d_model = visual, vocab_size, max_len, d_model
+        self.visual = visual
+        self.vocab_size = vocab_size
+        self.max_len = max_len
+        self.d_model = d_model
 
     def first_rows(self, memory: Memory) -> Rows:
         """The state before the first word, one row per image: zeros."""
@@ -103,7 +106,8 @@ class RecurrentCaptioner(Captioner):
         inputs = self.word_inputs(words, memory.extra)
         if autocasts(inputs):  # run the recurrence in full precision: casting small tensors costs more than it saves
             extra = {name: full_precision(tensor) for name, tensor in memory.extra.items()}
-            inputs, memory = full_precision(inputs), Memory(full_precision(memory.features), memory.mask, extra)
+            inputs = full_precision(inputs)
+            memory = Memory(full_precision(memory.features), memory.mask, extra)
         with no_autocast(inputs):
             outputs = self.scan(inputs, memory.extra) if inputs.requires_grad else None
             if outputs is None:
@@ -113,7 +117,9 @@ class RecurrentCaptioner(Captioner):
     def _advance_all(self, inputs: Tensor, memory: Memory) -> Tensor:
         """The outputs (rows, T, ...) of `advance`, position by position."""
         state = self.start(memory).expand(inputs.shape[0] // memory.batch_size)
-        images, rows, outputs = state.images | state.shared | state.repeated, state.rows, []
+        images = state.images | state.shared | state.repeated
+        rows = state.rows
+        outputs = []
         for position_inputs in inputs.unbind(1):
             output, rows = self.advance(position_inputs, rows, images)
             outputs.append(output)
@@ -124,7 +130,8 @@ class RecurrentCaptioner(Captioner):
         return DecodingState(memory.extra, self.first_rows(memory), self.shared_tensors(), repeated)
 
     def step(self, tokens: Tensor, state: DecodingState) -> tuple[Tensor, DecodingState]:
-        words, images = self.embedding(tokens[:, None]), state.images | state.shared | state.repeated
+        words = self.embedding(tokens[:, None])
+        images = state.images | state.shared | state.repeated
         output, rows = self.advance(self.word_inputs(words, images)[:, 0], state.rows, images)
         return self.predict(output[:, None], words)[:, 0], replace(state, rows=rows)
 

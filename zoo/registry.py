@@ -227,7 +227,8 @@ def check_sizes(arguments: Mapping[str, Any]) -> None:
 
 def check_heads(arguments: Mapping[str, Any]) -> None:
     """ZooError where `d_model` and `n_heads` are given and `d_model` is not a multiple of `n_heads`."""
-    d_model, n_heads = arguments.get("d_model"), arguments.get("n_heads")
+    d_model = arguments.get("d_model")
+    n_heads = arguments.get("n_heads")
     if d_model is not None and n_heads is not None and d_model % n_heads:
         below = d_model - d_model % n_heads
         nearest = f"{below} or {below + n_heads}" if below else f"{n_heads}"

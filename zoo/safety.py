@@ -17,7 +17,8 @@ from torch.nn.modules import module as hooks
 from zoo.errors import ZooError
 
 _COPIES = 2  # a tied tensor is stored once and registered twice
-_EXTRA_TENSORS, _EXTRA_NUMBERS = 1_000, 2**24
+_EXTRA_TENSORS = 1_000
+_EXTRA_NUMBERS = 2**24
 
 
 @contextmanager
@@ -33,7 +34,8 @@ def no_larger_than(weights: Iterable[Path], device: str) -> Iterator[None]:
         SafetensorError, OSError: a header cannot be read.
     """
     tensors, numbers = _count_stored(weights)
-    max_tensors, max_numbers = _COPIES * tensors + _EXTRA_TENSORS, _COPIES * numbers + _EXTRA_NUMBERS
+    max_tensors = _COPIES * tensors + _EXTRA_TENSORS
+    max_numbers = _COPIES * numbers + _EXTRA_NUMBERS
     built = {"tensors": 0, "numbers": 0}
 
     def count(_module: nn.Module, _name: str, parameter: nn.Parameter) -> None:

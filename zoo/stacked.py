@@ -26,7 +26,9 @@ class StackedCaptioner(Captioner):
 
     def __init__(self, visual: VisualSpec, vocab_size: int, max_len: int) -> None:
         super().__init__()
-        self.visual, self.vocab_size, self.max_len = visual, vocab_size, max_len
+        self.visual = visual
+        self.vocab_size = vocab_size
+        self.max_len = max_len
 
     def build_decoder(
         self,
@@ -81,14 +83,17 @@ class StackedCaptioner(Captioner):
 
         Tensors of `rows` that belong to no cache are passed to every layer.
         """
-        images, shared = state.images, state.shared
+        images = state.images
+        shared = state.shared
         x = self.embedding.at_position(tokens[:, None], shared["positions"][0])
         caches = self._mixer().widen(state.rows)
         not_cached = {name: tensor for name, tensor in state.rows.items() if name not in caches}
-        new_caches, outputs = [], []
+        new_caches = []
+        outputs = []
         for index, layer in enumerate(self._layers()):
             prefix = f"{index}."
-            keys, values = images[prefix + "keys"], images[prefix + "values"]
+            keys = images[prefix + "keys"]
+            values = images[prefix + "values"]
             projection = tuple(shared[prefix + name] for name in _PARTS if prefix + name in shared)
             x = self.enter_layer(index, x, images)
             cache = of_layer(caches, index) | not_cached

@@ -66,19 +66,23 @@ class _Search:
 
     def nearest(self, step: int) -> _Candidate:
         """The candidate nearest to the target whose `d_model` is a multiple of `step`, after adjusting its `d_ff`."""
-        low, high = 0, max(self.widths["d_model"] // step, 1)
+        low = 0
+        high = max(self.widths["d_model"] // step, 1)
         above = self.candidate(high * step)
         while above.parameters < self.target and high * step < _WIDEST:
-            low, high = high, 2 * high
+            low = high
+            high = 2 * high
             above = self.candidate(high * step)
         below = self.candidate(low * step) if low else above
         while high - low > 1:
             middle = (low + high) // 2
             candidate = self.candidate(middle * step)
             if candidate.parameters < self.target:
-                low, below = middle, candidate
+                low = middle
+                below = candidate
             else:
-                high, above = middle, candidate
+                high = middle
+                above = candidate
         best = min(above, below if low else above, key=self.error)
         return self.adjusted(best, "d_ff") if "d_ff" in best.widths else best
 
@@ -109,7 +113,8 @@ def count_parameters(name: str, *, vocab_size: int, visual_dim: int, **arguments
     """The number of a model's parameters, tied ones once; of a model with a backbone, without the backbone's."""
     name, of_card = _captioner(name)
     arguments = {**of_card, **arguments}
-    key, card = repr((name, vocab_size, visual_dim, sorted(arguments.items()))), model_card(name)
+    key = repr((name, vocab_size, visual_dim, sorted(arguments.items())))
+    card = model_card(name)
     if key not in _counted or _counted[key][0] is not card:
         with torch.device("meta"), _SkipNormalInit():
             model = create_model(name, vocab_size=vocab_size, visual_dim=visual_dim, **arguments)

@@ -34,7 +34,8 @@ def retrieved_captions(
         part = samples[start : start + block]
         nearest = (_unit_rows(features.pooled([sample.image_id for sample in part])) @ index.T).argmax(axis=1)
         captions.update(
-            (sample.image_id, train[at].captions[0]) for sample, at in zip(part, nearest.tolist(), strict=True)
+            (sample.image_id, train[nearest_index].captions[0])
+            for sample, nearest_index in zip(part, nearest.tolist(), strict=True)
         )
     return captions
 

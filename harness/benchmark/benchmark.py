@@ -88,7 +88,8 @@ def _plan_and_store(
     benchmark: Benchmark, resolved: Resolved, context: RunContext, executor: Executor, services: Services
 ) -> tuple[list[RunSpec], set[str]]:
     """Plan the runs of a benchmark and store them; also gives the keys of those that are finished already."""
-    store, reporter = services.store, services.reporter
+    store = services.store
+    reporter = services.reporter
     with reporter.step("Planning the runs"):
         specs = plan(benchmark, resolved, context, reporter, store)
         store.record_dataset(context.data.record(context.signature["data"]))
@@ -111,7 +112,8 @@ def _execute_runs(
 
     Gives how each run ended, by key.
     """
-    workspace, reporter = services.workspace, services.reporter
+    workspace = services.workspace
+    reporter = services.reporter
     titles = _titles(specs)
     kinds = {spec.key: spec.kind for spec in specs}
     pending = [key for key in titles if key not in finished and kinds[key] != "ensemble"]

@@ -131,7 +131,8 @@ class LoadedRun:
     """
 
     def __init__(self, folder: Path, options: InputOptions = InputOptions()) -> None:
-        self.folder, self.options = folder, options
+        self.folder = folder
+        self.options = options
         self.saved = SavedModel.load(folder)
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         model, self.vocabulary = self.saved.build(folder)

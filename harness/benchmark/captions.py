@@ -312,7 +312,7 @@ def captions_by_split(
     if predictions.by_position:
         notes.append(POSITIONS)
     warnings = filter(None, (*odd_captions(captions), without_shared_words(captions, references)))
-    notes += [f"perhaps no captions: {doubt}" for doubt in warnings]
+    notes += [f"check the captions: {doubt}" for doubt in warnings]
     by_split = {}
     for split, group in covered.items():
         ids = {sample.image_id for sample in group}

@@ -38,7 +38,8 @@ def compare_results(before: str, after: str, workspace: Workspace, captions: int
 
 def _compare_stores(before: str, after: str, captions: int) -> Comparison:
     with _open(before) as store_before, _open(after) as store_after:
-        runs_before, runs_after = stored_runs(store_before), stored_runs(store_after)
+        runs_before = stored_runs(store_before)
+        runs_after = stored_runs(store_after)
         for name, stored in ((before, runs_before), (after, runs_after)):
             if not stored.runs:
                 raise BenchError(f"no run has finished in {name}", "make some with: bench run --models all")

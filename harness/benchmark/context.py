@@ -312,7 +312,8 @@ def open_inputs(
     conditions: Conditions, workspace: Workspace, reporter: Reporter | None = None
 ) -> tuple[Dataset, Backbone]:
     """Open the data and the backbone of their features; BenchError as `open_context`."""
-    files, features = conditions.files, conditions.located_features()
+    files = conditions.files
+    features = conditions.located_features()
     if files.data is None:
         raise BenchError("files.data is missing: where the data set lies", "add --set files.data=FOLDER")
     dataset = open_dataset(files.data, cache_dir=workspace.cache, images=files.images, reporter=reporter)

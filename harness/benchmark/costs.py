@@ -133,7 +133,8 @@ def training_costs(
     summary: TrainState, memory: PeakMemory, macs_per_image: Sequence[float], context: RunContext
 ) -> dict[str, Quantity]:
     """What training came to; the A100's hours are an estimate with bounds (`harness.measure.speed`)."""
-    elapsed, jobs = summary.seconds + summary.data_wait_seconds, context.compute.settings.jobs
+    elapsed = summary.seconds + summary.data_wait_seconds
+    jobs = context.compute.settings.jobs
     beside = Quantity(float(jobs - 1)) if jobs else Quantity(None, "which runs shared its machine is not known")
     values = {
         "train_seconds": Quantity(summary.seconds),
@@ -149,7 +150,8 @@ def training_costs(
 
 def _work(summary: TrainState, macs_per_image: Sequence[float], context: RunContext) -> dict[str, Quantity]:
     """Multiply-accumulates of the training, the device's utilisation, and an A100's time for the same work."""
-    device, precision = context.compute.device, context.compute.precision
+    device = context.compute.device
+    precision = context.compute.precision
     names = ("train_gmac", "train_gmac_per_second", "train_utilisation", "train_a100_hours_estimate")
     if len(macs_per_image) != len(summary.images_at_stage_ends):
         return dict.fromkeys(names, Quantity(None, "its multiply-accumulates could not be counted for every stage"))
@@ -180,7 +182,8 @@ def _work(summary: TrainState, macs_per_image: Sequence[float], context: RunCont
 def pass_costs(model: Captioner, *, cells: int, caption_length: int) -> PassCosts:
     """The costs of one image of `cells` grid cells or regions."""
     visual = example_for(model, length=cells)
-    body, body_input = model, visual
+    body = model
+    body_input = visual
     if isinstance(model, HasBackbone):
         visual = visual.to(next(model.parameters()).device)
         with torch.inference_mode(), eval_mode(model):
@@ -235,7 +238,8 @@ def time_model(model: Captioner, context: RunContext) -> Timed:
     """
     if context.compute.settings.jobs != 1:
         return untimed(DEFERRED)
-    preset, source = context.preset, context.source(model.visual)
+    preset = context.preset
+    source = context.source(model.visual)
     image_ids = [sample.image_id for sample in context.data.evaluated["test"]]
     return time_captioning(
         model,
@@ -252,7 +256,9 @@ def time_deferred(specs: Sequence[RunSpec], services: Services) -> None:
 
     A run whose weights are not here is passed over, with that reason.
     """
-    store, workspace, reporter = services.store, services.workspace, services.reporter
+    store = services.store
+    workspace = services.workspace
+    reporter = services.reporter
     keys = runs_without_cost(store, DEFERRED)
     rows: dict[object, list[RunSpec]] = {}
     for spec in (spec for spec in specs if spec.key in keys):
@@ -286,7 +292,9 @@ def time_hub(captioner: HubCaptioner, context: RunContext) -> Timed:
     """As `time_model`, for a checkpoint of transformers' own interface, from its processor's output to its tokens."""
     if context.compute.settings.jobs != 1:
         return untimed(DEFERRED)
-    preset, data, device = context.preset, context.data, context.compute.device
+    preset = context.preset
+    data = context.data
+    device = context.compute.device
     samples = {sample.image_id: sample for sample in data.evaluated["test"]}
     timed_samples = [samples[image_id] for image_id in timed_images(list(samples), preset.latency_repeats)]
     inputs = [captioner.inputs([load_image(data.dataset.path(sample))]) for sample in timed_samples]

@@ -199,7 +199,8 @@ def _run(
     Raises:
         BenchError: code, data or package versions are not those that the run was planned with.
     """
-    store, workspace = services.store, services.workspace
+    store = services.store
+    workspace = services.workspace
 
     # Check that this process would execute what was planned.
     check_plugins(config.execution.digests)
@@ -386,7 +387,8 @@ def execute_planned(keys: Sequence[str] | None, services: Services) -> dict[str,
 
     Several processes may do so at once: a run that another process executes is left to it.
     """
-    store, workspace = services.store, services.workspace
+    store = services.store
+    workspace = services.workspace
     if unknown := next((key for key in keys or () if store.status(key) is None), None):
         raise BenchError(
             f"no run {shortened(unknown)} in {store.name}", "leave the key out to execute all planned runs"

@@ -32,7 +32,8 @@ def export_run(store: Store, key: str, workspace: Workspace, out: Path) -> list[
         BenchError: the run is not finished, is an ensemble, does not say how it is executed, or its plug-in was
             changed since.
     """
-    spec, run = store.spec(key), one_run(store, key)
+    spec = store.spec(key)
+    run = one_run(store, key)
     if run.status != "finished":
         raise BenchError(f"run {key} is {run.state}, and has no results", "let `bench run` finish it first")
     config = config_of(spec)

@@ -55,7 +55,8 @@ from zoo.decoding import sample
 SCENES: Final = ScenesConfig(train=300, val=20, test=60, nocaps_per_domain=4)
 STEPS: Final = 16  # an epoch has 10, so that its smaller last batch and the next order are among them
 REPLICAS: Final = 6
-ONE_ROUNDING, MANY_ROUNDINGS = 2.0**-23, 1e-5
+ONE_ROUNDING = 2.0**-23
+MANY_ROUNDINGS = 1e-5
 """What weights are moved by, relative to each, to measure tolerances of numbers (and by twice as much for each further
 replica, since rounding adds up), and to find what captions hang on."""
 SEED: Final = 0
@@ -107,7 +108,8 @@ class Gate:
     def build(self, model: str) -> Captioner:
         """A model as it begins."""
         torch.manual_seed(SEED)
-        sizes, backbone = self.context.sizes, self.context.data.backbone
+        sizes = self.context.sizes
+        backbone = self.context.data.backbone
         arguments = model_arguments(model, self.preset.model_arguments(model, **sizes), backbone)
         built = build_model(model, arguments, backbone=backbone, **sizes)
         check_captioner(model, built, self.context)
@@ -202,7 +204,8 @@ def _leaves(value: object, path: str) -> Iterator[tuple[str, str]]:
 
 def _data(gate: Gate) -> Iterator[Series]:
     """What is seen and read, before any model: captions, words, pixels and features."""
-    data, vocabulary = gate.context.data, gate.context.inputs.vocabulary
+    data = gate.context.data
+    vocabulary = gate.context.inputs.vocabulary
     text = partial(series, "data", "", likely=("harness/data/",))
     yield text("fingerprint of the images", "data set", {"scenes": data.dataset.fingerprint})
     yield text("words of the vocabulary", "number", {str(index): word for index, word in enumerate(vocabulary.words)})
@@ -223,7 +226,8 @@ def _data(gate: Gate) -> Iterator[Series]:
     cells = {str(index): _mean_projected(values) for index, values in enumerate(feature_maps)}
     yield text("cells of scenesnet", "image", cells, rounding=_LOGITS)
     if data.features is not None:
-        spec, ids = VisualSpec("grid", data.visual_dim), [sample.image_id for sample in samples]
+        spec = VisualSpec("grid", data.visual_dim)
+        ids = [sample.image_id for sample in samples]
         features = {
             str(image): torch.as_tensor(data.features.visual([image], spec).to("cpu").features) for image in ids
         }
@@ -266,13 +270,13 @@ def _metrics(gate: Gate, evaluator: Evaluator) -> Iterator[Series]:
 
 def _scores(result: SplitResult) -> dict[str, float]:
     """Every score of a split with its interval; one that could not be measured is missing."""
-    found: dict[str, float] = {}
+    scores: dict[str, float] = {}
     for domain, quantities in result.scores.items():
         for metric, score in quantities.items():
             parts = {"": score.value, " low": score.low, " high": score.high}
-            found |= {f"{metric} {domain}{part}": float(value) for part, value in parts.items() if value is not None}
+            scores |= {f"{metric} {domain}{part}": float(value) for part, value in parts.items() if value is not None}
     held_out = {f"{metric} held out": score.value for metric, score in result.held_out.items()}
-    return found | {name: float(value) for name, value in held_out.items() if value is not None}
+    return scores | {name: float(value) for name, value in held_out.items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -387,8 +391,11 @@ class _Recorder:
         self, perturbation: tuple[float, int] | None = None, stored: Mapping[str, Series] | None = None
     ) -> Iterator[Series]:
         """Inference with the stored weights: logits, captions and their scores, samples and their rewards."""
-        model, context = self._built(True, perturbation).eval(), self.gate.context
-        vocabulary, data, source = context.inputs.vocabulary, context.data, context.source(model.visual)
+        model = self._built(True, perturbation).eval()
+        context = self.gate.context
+        vocabulary = context.inputs.vocabulary
+        data = context.data
+        source = context.source(model.visual)
         make_series = partial(series, "inference", self.model)
         # Teacher forcing, of captions of several lengths at once.
         shown_samples = data.evaluated["test"][:6]
@@ -445,7 +452,9 @@ class _Recorder:
             yield scores_series.model_copy(update={"tolerance": (_POINTS,)})
 
     def _sampled(self, model: Captioner, stage: Stage) -> Iterator[Series]:
-        context, vocabulary, settings = self.gate.context, self.gate.context.inputs.vocabulary, stage.self_critical
+        context = self.gate.context
+        vocabulary = self.gate.context.inputs.vocabulary
+        settings = stage.self_critical
         ids = [train_sample.image_id for train_sample in context.data.train[:8]]
         memory = model.encode(context.source(model.visual).visual(ids, model.visual).to("cpu"))
         torch.manual_seed(SEED)
@@ -463,4 +472,4 @@ class _Recorder:
 
 
 def _norm(tensors: Sequence[Tensor]) -> float:
-    return float(sum(float(each.detach().double().square().sum()) for each in tensors) ** 0.5)
+    return float(sum(float(tensor.detach().double().square().sum()) for tensor in tensors) ** 0.5)

@@ -434,7 +434,8 @@ def _gradient(
 
 def _distance(computed: Tensor, expected: Tensor) -> float:
     """The distance of two tensors relative to the norm of the second; infinite if the first is not finite."""
-    computed, expected = computed.detach().double().cpu(), expected.detach().double().cpu()
+    computed = computed.detach().double().cpu()
+    expected = expected.detach().double().cpu()
     if not computed.isfinite().all():
         return float("inf")
     return float((computed - expected).norm() / expected.norm().clamp_min(1e-30))
@@ -530,7 +531,9 @@ class _Batches:
     """Four batches an epoch; training is interrupted after `cut` batches."""
 
     def __init__(self, model: Captioner, cut: int | None) -> None:
-        self._model, self._cut, self._count = model, cut, 0
+        self._model = model
+        self._cut = cut
+        self._count = 0
 
     def __len__(self) -> int:
         return 4

@@ -72,7 +72,8 @@ def build_model(
     """
     model = create_model(name, vocab_size=vocab_size, visual_dim=visual_dim, **arguments)
     if isinstance(backbone, TrainableBackbone) and model_card(name).has_backbone:
-        inner, state = model.get_submodule("backbone"), backbone.state_dict()
+        inner = model.get_submodule("backbone")
+        state = backbone.state_dict()
         names = inner.state_dict().keys()
         if missing := sorted(names - state.keys()):
             raise BenchError(f"the backbone {backbone.name} has no weights for {', '.join(missing[:4])}")
@@ -87,7 +88,8 @@ def check_captioner(name: str, model: Captioner, context: RunContext) -> None:
     """
     if is_shipped(name):
         return
-    vocabulary, images = context.inputs.vocabulary, [sample.image_id for sample in context.data.train[:_LAW_IMAGES]]
+    vocabulary = context.inputs.vocabulary
+    images = [sample.image_id for sample in context.data.train[:_LAW_IMAGES]]
     visual = context.source(model.visual).visual(images, model.visual).to(context.compute.device)
     # Convolutions of another batch would round otherwise in TF32.
     with preserve_state(model), torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
@@ -99,7 +101,8 @@ def save_description(
 ) -> None:
     """Write to `folder` what `bench caption` later needs, beside the weights."""
     context.inputs.vocabulary.save(folder / VOCABULARY)
-    card, features = model_card(config.model), context.data.feature_config
+    card = model_card(config.model)
+    features = context.data.feature_config
     SavedModel(
         model=config.model,
         arguments=arguments,
@@ -110,5 +113,5 @@ def save_description(
         decoding=context.inputs.decoding,
         trained=config.kind == "trained",
         graph_entries=None if card.graph == "none" else context.graph_entries(card.graph),
-        pretrained=None if config.weights is None else published_weights(config).place(),
+        pretrained=None if config.weights is None else published_weights(config).location(),
     ).save(folder)

@@ -40,9 +40,13 @@ def cache_own_features(model: Captioner, context: RunContext, reporter: Reporter
     """
     assert isinstance(model, HasBackbone)
     data = context.data
-    backbone, skip, own = data.backbone, set(data.skipped), model.backbone.state_dict()
-    given = backbone.state_dict() if isinstance(backbone, TrainableBackbone) else None
-    if given is None or not all(torch.equal(value.cpu(), given[name].cpu()) for name, value in own.items()):
+    backbone = data.backbone
+    skip = set(data.skipped)
+    trained_weights = model.backbone.state_dict()
+    original_weights = backbone.state_dict() if isinstance(backbone, TrainableBackbone) else None
+    if original_weights is None or not all(
+        torch.equal(value.cpu(), original_weights[name].cpu()) for name, value in trained_weights.items()
+    ):
         backbone = TunedBackbone(model.backbone, data.backbone)
         needed = {sample.image_id for sample in (*data.train, *data.val)}
         skip = {sample.image_id for sample in data.dataset.samples} - needed
@@ -59,9 +63,13 @@ class TunedBackbone:
         for name, value in sorted(network.state_dict().items()):
             digest.update(name.encode())
             digest.update(value.detach().cpu().contiguous().numpy().tobytes())
-        self.network, self.origin, self.digest = network, origin, digest.hexdigest()
+        self.network = network
+        self.origin = origin
+        self.digest = digest.hexdigest()
         self.preprocessing: ImagePreprocessing = origin.preprocessing
-        self.name, self.dim, self.grid = f"{origin.name}, tuned", origin.dim, origin.grid
+        self.name = f"{origin.name}, tuned"
+        self.dim = origin.dim
+        self.grid = origin.grid
 
     def describe(self) -> str:
         return f"{self.origin.describe()}, tuned#{self.digest[:8]}"

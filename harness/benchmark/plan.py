@@ -103,7 +103,8 @@ def resolve(benchmark: Benchmark, reporter: Reporter) -> Resolved:
 
 def conditions_of(benchmark: Benchmark, models: Sequence[RequestedModel]) -> Conditions:
     """What is opened for these models; BenchError if the device is not there, or what makes words of captions."""
-    experiment, recipe = benchmark.experiment, benchmark.preset.recipe
+    experiment = benchmark.experiment
+    recipe = benchmark.preset.recipe
     preparation_label(choose_preparation("words" if recipe is None else recipe.captions, experiment.tokenizer))
     device = choose_device(experiment.execution.device)
     needs_pictures = not all(looks_at_nothing(model.word) for model in models)

@@ -205,12 +205,14 @@ def make_spec(config: RunConfig, signature: dict[str, str], code: CodeRecord, re
 
 def describe(config: RunConfig, context: RunContext, workspace: Workspace) -> tuple[dict[str, str], CodeRecord]:
     """The conditions that a run's score depends on, and its code, from what it opens; not of an ensemble."""
-    conditions, data = context.signature, context.data
+    conditions = context.signature
+    data = context.data
     match config:
         case TrainedRun(weights=None):
             return _trained_signature(config, context), code_of_model(config.model, config.arguments)
         case TrainedRun() | PretrainedRun():
-            weights, trained = published_weights(config), config.kind == "trained"
+            weights = published_weights(config)
+            trained = config.kind == "trained"
             name = folder_name(weights.where)
             signature = published_signature(conditions, name, weights.pretraining(), trained=trained)
             return signature, code_of_model(config.model, {})
@@ -285,7 +287,8 @@ def published_weights(config: RunBase) -> Pretrained:
 
 def _arguments(model: str, preset: Preset, context: RunContext) -> dict[str, Any]:
     """The arguments that a model is created with under a preset, on these data."""
-    card, data = model_card(model), context.data
+    card = model_card(model)
+    data = context.data
     arguments = preset.model_arguments(model, **context.sizes)
     if card.visual == "regions+grid" and data.grid is not None and data.grid.dim != data.visual_dim:
         arguments = {**arguments, "grid_dim": data.grid.dim}
@@ -314,7 +317,8 @@ def _seen(card: ModelCard, features: str, data: BenchmarkData) -> str:
     """
     if card.visual != "regions+grid":
         return features
-    regions, grid = data.feature_config.regions, data.grid
+    regions = data.feature_config.regions
+    grid = data.grid
     of_file = grid is not None and regions is not None and not needs_backbone(regions.source)
     return f"{features}+grid#{grid.digest[:8]}" if grid is not None and of_file else f"{features}+grid"
 
@@ -367,14 +371,18 @@ def record_of_members(name: str, members: Sequence[RunSpec]) -> dict[str, Any]:
     return {"card": card} if evaluated is None else {"card": card, "evaluated": evaluated}
 
 
-def _seen_by_any(seen: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _seen_by_any(pretrainings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The pretraining of several models together: what any of them has seen."""
     return {
         **{
-            name: list(dict.fromkeys(each for of in seen for each in of[name])) for name in ("data_sets", "captions_of")
+            name: list(dict.fromkeys(data_set for pretraining in pretrainings for data_set in pretraining[name]))
+            for name in ("data_sets", "captions_of")
         },
-        **{name: "; ".join(dict.fromkeys(of[name] for of in seen)) for name in ("captions", "source")},
-        "overlap": {data: why for of in seen for data, why in of["overlap"].items()},
+        **{
+            name: "; ".join(dict.fromkeys(pretraining[name] for pretraining in pretrainings))
+            for name in ("captions", "source")
+        },
+        "overlap": {data: why for pretraining in pretrainings for data, why in pretraining["overlap"].items()},
     }
 
 

@@ -54,21 +54,21 @@ class Pretrained:
         card = model_card(self.model)
         if card.pretraining is None or self.where == card.hub:
             return card.pretraining or NOT_DOCUMENTED
-        place = Path(self.place())
-        if not place.is_absolute():
+        folder = self.local_folder()
+        if folder is None:
             return NOT_DOCUMENTED
-        read_from = f"{card.pretraining.source}. Said of {card.hub}; the weights were read from the folder {place.name}"
-        return replace(card.pretraining, source=read_from)
+        source = f"{card.pretraining.source}. Said of {card.hub}; the weights were read from the folder {folder.name}"
+        return replace(card.pretraining, source=source)
 
-    def place(self) -> str:
+    def location(self) -> str:
         """The repository, or the absolute path of a folder, which may no longer exist."""
         folder = expanded(self.where)
         return str(absolute(folder)) if folder.is_dir() or folder.is_absolute() else self.where
 
     def local_folder(self) -> Path | None:
         """The absolute path of a folder, which may no longer exist; None for a repository."""
-        place = Path(self.place())
-        return place if place.is_absolute() else None
+        location = Path(self.location())
+        return location if location.is_absolute() else None
 
     def name(self) -> str:
         """The repository, or the folder's name."""
@@ -96,10 +96,11 @@ class Pretrained:
 
     def folder(self) -> Path:
         """Where the weights lie: the folder itself, or the hub's cache; WeightsMissing where neither is there."""
-        given = expanded(self.where)
-        if given.is_dir():
-            return given.resolve()
-        if (folder := cached_snapshot(self.where, None)) is None:
+        local = expanded(self.where)
+        if local.is_dir():
+            return local.resolve()
+        folder = cached_snapshot(self.where, None)
+        if folder is None:
             raise WeightsMissing(
                 f"the weights of {self.model} are not on this machine ({self.where})",
                 f"fetch them: bench prefetch model {self.model}; or name a folder: --pretrained {self.model}=FOLDER",
@@ -111,9 +112,9 @@ def folder_name(where: str, revision: str | None = None) -> str:
     """A folder's name with a digest over the sizes and times of its files; a repository with its commit if known."""
     folder = expanded(where)
     if not folder.is_dir():
-        found = cached_snapshot(where, revision)
-        known = revision if found is None else found.name[:12]
-        return f"{where}@{known}" if known else where
+        snapshot = cached_snapshot(where, revision)
+        commit = revision if snapshot is None else snapshot.name[:12]
+        return f"{where}@{commit}" if commit else where
     files = sorted((path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in folder.glob("*.*"))
     return f"{folder.resolve().name}#{digest(files, 6)}"
 
@@ -134,8 +135,8 @@ def prefetch_model(model: str, where: str | None) -> Path:
     card = model_card(model)
     if not card.hub:
         raise BenchError(f"{model} has no pretrained weights", "`bench models list '*/pretrained'` shows who has")
-    named = f"name a folder: --pretrained {model}=FOLDER"
-    return fetch(where or card.hub, None, WEIGHTS_FILES, named, f"the usual one is {card.hub}")
+    hint = f"name a folder: --pretrained {model}=FOLDER"
+    return fetch(where or card.hub, None, WEIGHTS_FILES, hint, f"the usual one is {card.hub}")
 
 
 def fetch(source: str, revision: str | None, files: Sequence[str], elsewhere: str, usual: str) -> Path:

@@ -68,7 +68,8 @@ def preview(
     if here:
         planned = _look(benchmark, resolved, reporter)
     else:
-        size, recipe = KNOWN_SIZES[benchmark.experiment.data.annotations], benchmark.preset.recipe
+        size = KNOWN_SIZES[benchmark.experiment.data.annotations]
+        recipe = benchmark.preset.recipe
         images = size.train
         if recipe is not None and recipe.restval == "dropped":
             images -= size.restval
@@ -98,7 +99,9 @@ def preview(
 
 def _look(benchmark: Benchmark, resolved: Resolved, reporter: Reporter) -> Preview:
     """What is known of data that are here, or are drawn."""
-    workspace, conditions, regions = benchmark.workspace, resolved.conditions, benchmark.features.regions
+    workspace = benchmark.workspace
+    conditions = resolved.conditions
+    regions = benchmark.features.regions
     data = benchmark.experiment.data
     name = data.annotations
     if name in SCENES and data.images is None and not scenes_folder(workspace.cache, SCENES[name]).is_dir():

@@ -47,12 +47,15 @@ def convert_row(row: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _convert(row: Mapping[str, Any]) -> RunConfig | None:
-    record, execution = row["record"], row["execution"]
+    record = row["record"]
+    execution = row["execution"]
     opening = execution["opening"]
     if opening.get("control", "none") != "none":
         return None
     common = _common(row, opening, execution)
-    model, seed, conditions = row["model"], row["seed"], Conditions(**common["conditions"])
+    model = row["model"]
+    seed = row["seed"]
+    conditions = Conditions(**common["conditions"])
     fields = {**dict(conditions), "made_from": common["made_from"]}
     match row["kind"]:
         case "trained" | "pretrained" if "pretrained" in record:
@@ -77,17 +80,18 @@ def _convert(row: Mapping[str, Any]) -> RunConfig | None:
 
 def _common(row: Mapping[str, Any], opening: Mapping[str, Any], execution: Mapping[str, Any]) -> dict[str, Any]:
     """The conditions, and how the preset came about."""
-    signature, record = row["signature"], row["record"]
-    asked = Preset.model_validate(opening["preset"])
+    signature = row["signature"]
+    record = row["record"]
+    stored_preset = Preset.model_validate(opening["preset"])
     budget = ((record.get("preset") or {}).get("schedule") or {}).get("budget", 1)
-    plain = {"schedule": asked.schedule.times(budget), "features": None, "seeds": 1}
-    preset = asked.model_copy(update=plain)
+    plain = {"schedule": stored_preset.schedule.times(budget), "features": None, "seeds": 1}
+    preset = stored_preset.model_copy(update=plain)
     tuned = None if execution.get("tuned") is None else AppliedTuning.model_validate(execution["tuned"])
     if tuned is not None:
         preset = tuned_preset(preset, tuned.values, tuned.stages)
     shipped = record.get("shipped_preset") or shipped_preset(preset)
     made_from = MadeFrom(
-        preset=asked.name,
+        preset=stored_preset.name,
         digest=shipped["digest"],
         deviations=tuple(shipped["deviations"]),
         schedule=signature.get("schedule", "none"),

@@ -74,7 +74,8 @@ def _identity(spec: RunSpec) -> str | None:
 
 def check_versions(key: str, store: Store, environment: Mapping[str, Any]) -> None:
     """BenchError if a seed's row has finished seeds that other versions of packages made, which bits depend on."""
-    run, current = one_run(store, key), versions(environment)
+    run = one_run(store, key)
+    current = versions(environment)
     rows = rows_of([run, *finished(store, run.fingerprint, model=run.model)])
     recorded = [versions(run_of_row.environment) for runs in rows if run in runs for run_of_row in runs]
     differing = dict.fromkeys(

@@ -152,7 +152,9 @@ def run_hub(config: HubRun, context: RunContext, tools: RunTools) -> Outcome:
     """Caption, score and measure a model of the Hugging Face hub through transformers' own interface."""
     from harness.inference.hub_captioner import caption_with_hub  # imports transformers
 
-    compute, decoding, data = context.compute, context.inputs.decoding, context.data
+    compute = context.compute
+    decoding = context.inputs.decoding
+    data = context.data
     model = HubModel.of(config)
     captioner = model.open(compute.device, compute.precision)
     SavedHubModel(model=replace(model, batch=None), decoding=decoding).save(tools.folder)
@@ -239,7 +241,9 @@ def _caption_and_measure(
     gmac_cache: CountCache | None = None,
 ) -> Outcome:
     """Caption, score and time a model on every evaluated split; `costs` are those measured before."""
-    compute, decoding, reporter = context.compute, context.inputs.decoding, tools.reporter
+    compute = context.compute
+    decoding = context.inputs.decoding
+    reporter = tools.reporter
     costs = dict(costs)
     image = one_image(model, context)
     splits = []

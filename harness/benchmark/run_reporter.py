@@ -19,8 +19,11 @@ class RunReporter(Reporter):
     """Wraps a reporter, and also writes the run's progress to its row, from which `bench run` shows it."""
 
     def __init__(self, reporter: Reporter, store: Store, key: str) -> None:
-        self.console, self.display = reporter.console, reporter.display
-        self._reporter, self._store, self._key = reporter, store, key
+        self.console = reporter.console
+        self.display = reporter.display
+        self._reporter = reporter
+        self._store = store
+        self._key = key
         self._progress: dict[str, Any] = {"host": socket.gethostname(), "pid": os.getpid(), "reported": 0, "lines": []}
         self._written = -PROGRESS_S
 
@@ -72,7 +75,8 @@ class RunReporter(Reporter):
         self._report()
 
     def _set_doing(self, task: Task) -> None:
-        title, stage = task.title.strip(), self._progress.get("stage")
+        title = task.title.strip()
+        stage = self._progress.get("stage")
         if stage is not None and title.startswith(f"{stage} epoch"):  # the epoch has a column of its own
             title = stage
         self._progress["doing"] = f"{title} {100 * task.done // max(task.total, 1)} %"

@@ -161,7 +161,8 @@ def open_saved(saved: SavedModel, folder: Path, context: RunContext) -> tuple[Ca
 
 def refuse_other_features(name: str, saved: SavedModel, data: BenchmarkData) -> None:
     """BenchError if a saved run was trained on other features than this benchmark has."""
-    theirs, ours = saved.features.regions, data.feature_config.regions
+    theirs = saved.features.regions
+    ours = data.feature_config.regions
     if (theirs is None) != (ours is None):
         trained_on, available = ("grid cells", "regions") if theirs is None else ("regions", "grid cells")
         hint = "leave out --regions" if theirs is None else "add --regions SOURCE, of the kind that it was trained on"

@@ -39,7 +39,8 @@ class Services(ExitStack):
 
     def __init__(self, workspace: Workspace, reporter: Reporter, plugins: Sequence[str] = ()) -> None:
         super().__init__()
-        self.workspace, self.reporter = workspace, reporter
+        self.workspace = workspace
+        self.reporter = reporter
         self._plugins = set(plugins)
         self._contexts: dict[str, RunContext] = {}
         self._evaluators: dict[EvaluationSettings, Evaluator] = {}

@@ -263,7 +263,8 @@ def _one_per_caption(samples: Sequence[Sample]) -> list[Sample]:
 def _validation(model: Captioner, context: RunContext, reporter: Reporter) -> Callable[[Stage, VisualSource], float]:
     """A function that gives the validation score of a stage: CIDEr-D as a fraction, or that of a sentence stage."""
     vocabulary = context.inputs.vocabulary
-    device, precision = context.compute.device, context.compute.precision
+    device = context.compute.device
+    precision = context.compute.precision
     samples = as_read(context.data.val, vocabulary.preparation)
     tokenize = vocabulary.tokenize
     references = {sample.image_id: [" ".join(tokenize(caption)) for caption in sample.captions] for sample in samples}

@@ -73,14 +73,14 @@ COMMANDS: Final = dict(chain.from_iterable(commands.items() for commands in PANE
 class Command(TyperCommand):
     """A command that refuses empty words, as an unset variable of a script leaves them."""
 
-    def make_context(self, info_name: str | None, args: list[str], *arguments: Any, **named: Any) -> Any:
+    def make_context(self, info_name: str | None, args: list[str], *arguments: Any, **keywords: Any) -> Any:
         """BenchError if a word, or an option's value, is empty."""
         for previous, word in pairwise(["", *args]):
             option, equals, value = word.partition("=")
             if not word.strip() or (option.startswith("--") and equals and not value.strip()):
                 name = option.strip() or (previous if previous.startswith("-") else "an argument")
                 raise BenchError(f"{name} is empty", "give it a value, or leave it out if it has a default")
-        return super().make_context(info_name, args, *arguments, **named)
+        return super().make_context(info_name, args, *arguments, **keywords)
 
     def invoke(self, ctx: Any) -> Any:
         """BenchError for an infinite number, or for NaN, which passes every bound."""
@@ -159,7 +159,8 @@ def _typer(**settings: Any) -> typer.Typer:
 
 
 def _add(app: typer.Typer, name: str, function: Callable[..., None], examples: str) -> None:
-    help_text, epilog = _paragraphs(function.__doc__ or ""), _examples(examples)
+    help_text = _paragraphs(function.__doc__ or "")
+    epilog = _examples(examples)
     app.command(name, cls=Command, help=help_text, epilog=epilog)(function)
 
 
@@ -170,15 +171,15 @@ class RootGroup(TyperGroup):
     `EXAMPLES`. A group of commands has `COMMANDS` and `EXAMPLES` by name, and `ALONE`, called without a subcommand.
     """
 
-    def __init__(self, **named: Any) -> None:
-        super().__init__(**named)
+    def __init__(self, **keywords: Any) -> None:
+        super().__init__(**keywords)
         self.commands: Any = _Commands()
         self.words: list[str] = []
 
-    def make_context(self, info_name: str | None, args: list[str], *arguments: Any, **named: Any) -> Any:
+    def make_context(self, info_name: str | None, args: list[str], *arguments: Any, **keywords: Any) -> Any:
         self.words = [*args]
         with usage_errors():
-            return super().make_context(info_name, args, *arguments, **named)
+            return super().make_context(info_name, args, *arguments, **keywords)
 
     def invoke(self, ctx: Any) -> Any:
         with usage_errors():
@@ -191,7 +192,8 @@ class RootGroup(TyperGroup):
             for panel, commands in PANELS.items()
             for name, text in commands.items()
         }
-        loaded, self.commands = self.commands, described
+        loaded = self.commands
+        self.commands = described
         super().format_help(ctx, formatter)
         self.commands = loaded
 

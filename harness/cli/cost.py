@@ -169,7 +169,8 @@ def _shown(value: float | None, factor: float = 1.0) -> str:
 
 
 def _as_csv(answers: Sequence[BenchmarkResult]) -> str:
-    parts, rows = ("value", "unit", "low", "high", "reason"), []
+    parts = ("value", "unit", "low", "high", "reason")
+    rows = []
     for answer in answers:
         for name, cost in answer.costs.items():
             row = [answer.model, answer.batch, answer.width, answer.precision, name]
@@ -196,10 +197,12 @@ def _measurement_notes(answers: Sequence[BenchmarkResult], environment: dict[str
     if any(answer.model.startswith("hf:") for answer in answers):
         inputs = "from the processor's output for copies of a picture of 640 x 480"
         notes.append(f"hf: {inputs}, by transformers' own search.")
-    if noisy := [answer for answer in answers if answer.state.get("noise")]:
+    noisy = [answer for answer in answers if answer.state.get("noise")]
+    if noisy:
         reasons = dict.fromkeys(reason for answer in noisy for reason in answer.state["noise"])
         examples = "; ".join(list(reasons)[:3])
-        notes.append(f"~ noisy, {len(noisy)} of {len(answers)} times: {examples}{'; ...' if len(reasons) > 3 else '.'}")
+        examples += "; ..." if len(reasons) > 3 else "."
+        notes.append(f"~ noisy, {len(noisy)} of {len(answers)} times: {examples}")
     missing: dict[str, dict[str, None]] = {}
     for name, cost in (cost_item for answer in answers for cost_item in answer.costs.items()):
         if cost.reason is not None:

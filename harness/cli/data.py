@@ -277,7 +277,7 @@ def _doubts_about_captions(dataset: "Dataset") -> list[str]:
     from harness.data.vocabulary import tokenize
 
     captions = [caption for sample in dataset.samples for caption in sample.captions]
-    doubts = [f"perhaps no captions: {doubt}" for doubt in odd_captions(dict(enumerate(captions)), _EXAMPLES)]
+    doubts = [f"check the captions: {doubt}" for doubt in odd_captions(dict(enumerate(captions)), _EXAMPLES)]
     if (script := unspaced(captions, dataset.name)) is not None:
         return [*doubts, f"{script.sentence}: bench run, bench plan and bench tune take them with {script.options}"]
     trained = [caption for sample in dataset.splits.get("train", ()) for caption in sample.captions]
@@ -438,9 +438,12 @@ def features(
         from harness.data.prepare_features import prepare_features, warn_of_preprocessing
     from harness.utils.progress import Reporter
 
-    region_settings, settings = region_config(regions, region_count), tuple(backbone_option or ())
+    region_settings = region_config(regions, region_count)
+    settings = tuple(backbone_option or ())
     config = feature_config(backbone, backbone_weights, settings, image_size, normalisation, region_settings)
-    target, torch_device, started = Workspace(workspace), choose_device(device), time.monotonic()
+    target = Workspace(workspace)
+    torch_device = choose_device(device)
+    started = time.monotonic()
     target.create()
     with Reporter() as reporter:
         dataset = open_dataset(data, cache_dir=target.cache, images=images, reporter=reporter)

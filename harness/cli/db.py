@@ -166,13 +166,13 @@ def publish(
     """
     from results.store.publish import publish as write
 
-    place = Workspace(workspace, db)
+    source = Workspace(workspace, db)
     if os.path.lexists(out):  # a link that leads nowhere, too
         raise BenchError(f"{out} exists already", "choose another file, or move it away first")
     if not out.parent.is_dir():
         raise BenchError(f"the folder {out.parent} does not exist", "make it first, or choose another one")
     with write_errors(out.parent, "the folder"), doing(f"Writing {out}"):
-        runs, unfinished = write(place.database, out)
+        runs, unfinished = write(source.database, out)
     suffix = f"; {unfinished} not finished, left out" if unfinished else ""
     echo(f"{out}: {runs} runs, {out.stat().st_size / 1e6:,.1f} MB{suffix}")
 

@@ -79,7 +79,7 @@ def doctor(
     """Show what works on this machine, and what to type next.
 
     --gpu takes some minutes; with --device cpu it tries the check itself at toy sizes. Exit code 0: everything that a
-    run needs works; 1: something does not.
+    run needs works; 1: something does not. With --report it is 0.
     """
     if report:
         refuse_typed(context, ("workspace", "gpu"), "not used by --report", "leave it or --report out")
@@ -192,7 +192,8 @@ def _speeds(numbers: Mapping[str, Any]) -> str:
     for name, measured in numbers.items():
         tasks = measured if "images_per_second" not in measured else {"extraction": measured}
         for task, speed in tasks.items():
-            kernels, busy = speed.get("kernels"), speed.get("device_busy")
+            kernels = speed.get("kernels")
+            busy = speed.get("device_busy")
             rows.append(
                 [
                     name,
@@ -235,7 +236,8 @@ def _disk(root: Path) -> Check:
     if not existing.is_dir() or not os.access(existing, os.W_OK):
         return Check("Workspace", "fails", f"{root}: {existing} is not a writable folder", advice)
     free = free_bytes / 2**30
-    description = f"{root}{'' if root.exists() else ' (not created yet)'}: {free:.1f} GiB free"
+    name = str(root) if root.exists() else f"{root} (not created yet)"
+    description = f"{name}: {free:.1f} GiB free"
     if free < _LOW_DISK_GIB:
         return Check("Workspace", "note", description, f"this may be too little for features and checkpoints; {advice}")
     return Check("Workspace", "works", description)

@@ -424,7 +424,7 @@ def _score(systems: Sequence[SystemCaptions], settings: EvaluationSettings) -> l
             for note in system.matched.notes:
                 reporter.note(note, style="yellow")
             for doubt in system.matched.doubts:
-                reporter.note(f"perhaps no captions: {doubt}", style="yellow")
+                reporter.note(f"check the captions: {doubt}", style="yellow")
 
         def score(system: SystemCaptions) -> Report:
             report = score_captions(system.matched, evaluator, system.other_scores)

@@ -39,7 +39,8 @@ def changes_since(
     refuse_other_conditions(f"--baseline {baseline}", stored.signature, report.signature, hint)
     ids = {labels.get(image_id, str(image_id)): image_id for image_id in report.evaluation.ids}
     try:
-        before, after = stored.image_scores(ids), report.image_scores()
+        before = stored.image_scores(ids)
+        after = report.image_scores()
     except BenchError as error:
         raise BenchError(f"--baseline {baseline}: {error}", hint) from error
     for metric in limits:
@@ -58,8 +59,8 @@ def print_changes(changes: list[LimitedChange], baseline: Path) -> None:
     echo(f"\nsince {baseline}")
     echo(changes_grid(changes).terminal(), nl=False)
     print_notes([*remarks(changes), legend(changes)], "table")
-    if said := conclusion(changes):
-        print_notes([said], "table")
+    if verdict := conclusion(changes):
+        print_notes([verdict], "table")
 
 
 def write_summary(changes: list[LimitedChange], file: Path, baseline: Path) -> None:

@@ -21,7 +21,8 @@ def print_scores(report: Report, references: References, matched_by: str) -> Non
     from reports.numbers import bounds, percent
     from results.statistics.significance import RESAMPLES, SEED
 
-    domains, overall = report.evaluation.domains, report.evaluation.scores[OVERALL]
+    domains = report.evaluation.domains
+    overall = report.evaluation.scores[OVERALL]
 
     def cell(metric: str, domain: str = OVERALL) -> str:
         value = report.quantity(metric, domain).value
@@ -32,10 +33,13 @@ def print_scores(report: Report, references: References, matched_by: str) -> Non
         metrics += [metric for metric in report.evaluation.scores[domain] if metric not in metrics]
     rows = []
     for metric in metrics:
-        score, interval = "", ""  # of a metric that domains alone have
+        # of a metric that domains alone have
+        score = ""
+        interval = ""
         if metric in overall:
             quantity = report.quantity(metric)
-            score, interval = cell(metric), bounds(quantity.low, quantity.high, percent)
+            score = cell(metric)
+            interval = bounds(quantity.low, quantity.high, percent)
         rows.append([metric, score, interval, *(cell(metric, domain) for domain in domains)])
     echo(f"{len(report.evaluation.ids)} images of {references.name}, matched by {matched_by}")
     header = ["metric", "score", "95 % interval", *(f"{domain} ({len(ids)})" for domain, ids in domains.items())]
@@ -60,7 +64,8 @@ def print_systems(reports: Mapping[str, Report], references: References) -> dict
     from results.metrics import RANKING_METRIC, metric_names
 
     names = list(reports)
-    first, others = names[0], names[1:]
+    first = names[0]
+    others = names[1:]
     for name in others:
         refuse_other_conditions(
             name, reports[name].signature, reports[first].signature, f"evaluate {first} and {name} one by one"
@@ -99,10 +104,12 @@ def print_more(measured: Measured) -> None:
     from reports.numbers import bounds
     from results.metrics import BETTER, depends_on, more_metric_info, more_order
 
-    rows, notes = [], []
+    rows = []
+    notes = []
     names_by_model: dict[str, list[str]] = {}
     for name in more_order(measured.values):
-        quantity, metric = measured.values[name], more_metric_info(name)
+        quantity = measured.values[name]
+        metric = more_metric_info(name)
         show = _share if metric.number == "percent" else _plain_number
         value = "-" if quantity.value is None else show(quantity.value)
         rows.append([metric.name, BETTER[metric.better], value, bounds(quantity.low, quantity.high, show)])

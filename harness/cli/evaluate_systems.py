@@ -51,22 +51,22 @@ def compare_systems(
     if results is not None:
         _refuse_other_runs(results)
     with TemporaryDirectory() as folder, Reporter() as reporter:
-        place = Workspace(Path(folder))
+        workspace = Workspace(Path(folder))
         experiment = Experiment(
             models=tuple(f"{CAPTIONS}{file}" for file in predictions),
             data=DataChoice(annotations=str(references), images=images, limit=limit),
             cards=cards,
             allow_subset=allow_subset,
             **words,
-            workspace=place.root,
+            workspace=workspace.root,
         )
-        ended, lacking = run_benchmark(Benchmark(experiment, load_preset("quick"), place, more=more), reporter)
-        with Store(place.database) as store:
+        ended, lacking = run_benchmark(Benchmark(experiment, load_preset("quick"), workspace, more=more), reporter)
+        with Store(workspace.database) as store:
             print_leaderboard(store, reporter.console)
             if report is not None:
                 reporter.note(f"report: {write_report(store, report).absolute().as_uri()}")
         if results is not None:
-            _copy_database(Path(place.database), results)
+            _copy_database(Path(workspace.database), results)
             reporter.note(f"results: {results}; --workspace {report} names them to bench compare and bench export")
         if "failed" in ended.values() or lacking:
             raise typer.Exit(1)

@@ -50,8 +50,10 @@ def teacher_forced_macs(name: str, length: float = MEAN_LENGTH, square: float = 
     expansion relate every position to every other.
     """
     arguments = model_card(name).arguments
-    width, hidden = arguments["d_model"], arguments["d_ff"]
-    is_static, is_dynamic = arguments["encoder"] == "static", arguments["decoder"] == "dynamic"
+    width = arguments["d_model"]
+    hidden = arguments["d_ff"]
+    is_static = arguments["encoder"] == "static"
+    is_dynamic = arguments["decoder"] == "dynamic"
     # Attention: query, key, value and output.
     encoder_layer = 4 * width**2 * REGIONS + 2 * REGIONS**2 * width + 2 * width * hidden * REGIONS
     if is_static:  # key, two values and selector, five products with N vectors, and the reduce layer

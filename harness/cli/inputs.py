@@ -39,14 +39,16 @@ def open_split(data: str, images: Path | None, name: str, workspace: Workspace, 
 
     dataset = open_dataset(data, cache_dir=workspace.cache, images=images)
     require_pictures(dataset)
-    samples, part = dataset.split(name), name
+    samples = dataset.split(name)
+    part = name
     if limit is not None:
         if limit >= len(samples):
             raise BenchError(
                 f"--limit {limit}: the split {name} has {len(samples)} images, which are all captioned anyway",
                 "leave --limit out, or name a lower number",
             )
-        samples, part = samples[:limit], f"{name}, first {limit}"
+        samples = samples[:limit]
+        part = f"{name}, first {limit}"
     return replace(dataset, samples=samples, fingerprint=f"{dataset.fingerprint} {part}")
 
 
@@ -92,7 +94,8 @@ def chosen_features(experiment: Experiment, preset: Preset) -> FeatureConfig:
     from harness.data.opening import check_dataset
     from harness.data.regions.opening import needs_backbone
 
-    data, features = experiment.data, experiment.features
+    data = experiment.data
+    features = experiment.features
     set_fields = set() if features is None else features.model_fields_set
     is_embedded = data.annotations in PRESET_OF_SCENES
     if is_embedded and preset.features is not None and set_fields <= {"graphs", "sentence_graphs"}:

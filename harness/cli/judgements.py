@@ -69,7 +69,8 @@ def judgements(
     tests = {name: differences({metric: taus[name] for metric, taus in agreement.items()}) for name in measures}
     reasons = {metric: score.reason for metric, score in scored.scores[OVERALL].items() if score.value is None}
     echo(f"{len(judged.captions):,} captions of {len(set(judged.images)):,} images, {file.name}")
-    intervals, rows = {}, []
+    intervals = {}
+    rows = []
     for metric, taus in agreement.items():
         intervals[metric] = {name: _interval(tau.estimate) for name, tau in taus.items()}
         rows.append([metric, *(_cell(interval) for interval in intervals[metric].values())])

@@ -79,7 +79,7 @@ def show(name: Annotated[str, typer.Argument(help="A model's name, as `bench mod
     entry = card.entry if isinstance(card.entry, str) else f"{card.entry.__module__}:{card.entry.__qualname__}"
     console = Console(highlight=False)
     console.print(f"[bold]{escape(card.name)}[/]: {escape(card.summary)}\n")
-    said = {
+    facts_by_label = {
         "paper": card.paper,
         "year": str(card.year),
         "source": card.source,
@@ -87,13 +87,18 @@ def show(name: Annotated[str, typer.Argument(help="A model's name, as `bench mod
         "sees": f"{card.visual}: {_VISUAL_KINDS[card.visual]}",
     }
     if card.graph != "none":
-        said["reads"] = f"a scene graph beside them, as {card.graph} (--graphs)"
-    said["code here"] = entry
-    if (seen := card.pretraining) is not None:
-        said |= {"pretrained on": "; ".join(seen.data_sets) or "not documented", "captions seen": seen.captions}
-        said |= {f"images of {name}": why for name, why in seen.overlap.items()} | {"stated in": seen.source}
+        facts_by_label["reads"] = f"a scene graph beside them, as {card.graph} (--graphs)"
+    facts_by_label["code here"] = entry
+    if (pretraining := card.pretraining) is not None:
+        facts_by_label |= {
+            "pretrained on": "; ".join(pretraining.data_sets) or "not documented",
+            "captions seen": pretraining.captions,
+        }
+        facts_by_label |= {f"images of {name}": why for name, why in pretraining.overlap.items()} | {
+            "stated in": pretraining.source
+        }
     facts = Table.grid(padding=(0, 2))
-    for label, value in said.items():
+    for label, value in facts_by_label.items():
         facts.add_row(f"[dim]{label}[/]", escape(value))
     console.print(facts)
     if card.arguments:

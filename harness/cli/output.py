@@ -136,7 +136,7 @@ class OutputFolder:
 
         self._listed.add(name)
         with write_errors(self.path, self._option):
-            write_text(self.path / MANIFEST, "".join(f"{listed}\n" for listed in sorted(self._listed)))
+            write_text(self.path / MANIFEST, "".join(f"{file}\n" for file in sorted(self._listed)))
 
 
 @contextmanager
@@ -195,11 +195,13 @@ def _mode(path: Path, option: str) -> int | None:
 
 
 def _unwritable(path: Path, option: str, error: OSError | ValueError) -> BenchError:
-    reason, hint = getattr(error, "strerror", None) or str(error), "name another file"
+    reason = getattr(error, "strerror", None) or str(error)
+    hint = "name another file"
     if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}:
         hint = "free some space, or name a file on another disk"
     elif isinstance(error, OSError) and error.errno == errno.ENXIO:
-        reason, hint = "nothing reads from it", "start the program that reads the pipe first, or name a file"
+        reason = "nothing reads from it"
+        hint = "start the program that reads the pipe first, or name a file"
     return BenchError(f"cannot write {option} {path}: {reason}", hint)
 
 

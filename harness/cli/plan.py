@@ -152,7 +152,8 @@ def plan(
         reason = f"not used, since only the sizes of {data} are known here"
         refuse_typed(context, (*_READ_FROM_DATA, "store"), reason, "leave it out, or give the data: --data FOLDER")
     if store:
-        reason, hint = "not computed by bench work", "leave it out; run the same bench run afterwards to add it"
+        reason = "not computed by bench work"
+        hint = "leave it out; run the same bench run afterwards to add it"
         refuse_typed(context, ("more_metrics", "clip", "bert", "instances"), reason, hint)
         if experiment.metrics.any:
             raise BenchError(f"metrics: {reason}", hint)
@@ -278,7 +279,8 @@ def _show(benchmark: Benchmark, resolved: Resolved, planned: Preview, machine: s
 
 def _show_stages(benchmark: Benchmark, planned: Preview, console: Console) -> None:
     """Print the length of all stages under each budget, and warnings of learning rates that stay near zero."""
-    images, captions = planned.images, planned.captions
+    images = planned.images
+    captions = planned.captions
     if planned.unknown:  # otherwise planning has warned
         for warning in benchmark.preset.schedule.idle_stages(images, captions):
             console.print(warning, soft_wrap=True, markup=False, style="yellow")

@@ -88,11 +88,11 @@ class RunPanel:
             return ()
         lines = []
         for key, run in self._runs.items():
-            seen = self._reported[key]
-            if run.lines_reported < seen:  # counted anew by another attempt
-                seen = 0
+            already_shown = self._reported[key]
+            if run.lines_reported < already_shown:  # counted anew by another attempt
+                already_shown = 0
             self._reported[key] = run.lines_reported
-            count = run.lines_reported - seen
+            count = run.lines_reported - already_shown
             if count > 0:
                 for text, style, log in (run.said or {}).get("lines", [])[-count:]:
                     lines.append(Line(f"{self._names[key].title}: {text}", style, log))
@@ -150,7 +150,9 @@ class RunPanel:
         for heading, width in (("Epoch", 5), ("Loss", 5), ("CIDEr-D", 7), ("Images/s", 8)):
             table.add_column(heading, justify="right", no_wrap=True, min_width=width)
         for key, progress in running:
-            epoch, loss, cider = progress.get("epoch"), progress.get("loss"), progress.get("cider")
+            epoch = progress.get("epoch")
+            loss = progress.get("loss")
+            cider = progress.get("cider")
             speed = progress.get("images_per_second")
             table.add_row(
                 Text(printable(self._names[key].title)),
@@ -163,7 +165,8 @@ class RunPanel:
         return table
 
     def _overall_progress(self, width: int) -> RenderableType:
-        done, total = len(self._done()), len(self._names)
+        done = len(self._done())
+        total = len(self._names)
         failed = sum(self._runs[key].status == "failed" for key in self._ended())
         text = Text(f"{done} of {total} runs", style="bold")
         if failed:

@@ -31,10 +31,10 @@ def schedules(
     uses: dict[str, list[str]] = {}
     for preset in PRESETS:
         uses.setdefault(load_preset(preset).schedule.name, []).append(preset)
-    for known in SCHEDULES:
-        schedule = load_schedule(known)
+    for schedule_name in SCHEDULES:
+        schedule = load_schedule(schedule_name)
         stages = ", ".join(f"{stage.name} ({stage.epochs})" for stage in schedule.stages)
-        console.print(Text(known, style="bold"))
-        presets = f"; presets: {', '.join(uses[known])}" if known in uses else ""
+        console.print(Text(schedule_name, style="bold"))
+        presets = f"; presets: {', '.join(uses[schedule_name])}" if schedule_name in uses else ""
         console.print(Padding(Text(f"{schedule.summary}: {stages}{presets}"), (0, 0, 0, 2), expand=False))
     console.print("In brackets the epochs of each stage. All settings of one: bench schedules NAME")

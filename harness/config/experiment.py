@@ -220,7 +220,8 @@ def change_content(content: dict[str, Any], changes: Iterable[str]) -> None:
         if not equals:
             raise BenchError(f"--set {shortened(change)!r} has no '='", "write --set KEY.PATH=VALUE")
         value = parse_yaml_value(change, text)
-        first, fields = name.partition(".")[0], field_names(Experiment, ())
+        first = name.partition(".")[0]
+        fields = field_names(Experiment, ())
         if first in fields:
             put_value(content, name, value)
         elif first not in _OF_PRESET and (near := difflib.get_close_matches(first, fields, n=1, cutoff=0.75)):

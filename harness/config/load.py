@@ -273,7 +273,8 @@ def _load_shipped(name: str) -> Preset:
 
 
 def _deviations(shipped: object, used: object, path: str, ignored: Mapping[str, Any]) -> Iterator[str]:
-    theirs, ours = _children(shipped), _children(used)
+    theirs = _children(shipped)
+    ours = _children(used)
     other_stages = _are_stages(shipped) and _are_stages(used) and len(shipped) != len(used)
     if theirs is None or ours is None or other_stages:
         if shipped != used:

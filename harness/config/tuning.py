@@ -141,7 +141,8 @@ class Tuned:
 def default_params(preset: Preset, space: SearchSpace, updates: Sequence[int]) -> dict[str, float]:
     """The point of the search space that is nearest to the untuned preset, in the sampler's parameters."""
     index = -1 if space.stage else 0
-    stage, steps = preset.schedule.stages[index], updates[index]
+    stage = preset.schedule.stages[index]
+    steps = updates[index]
     dropout_scale = stage.dropout_scale
     if dropout_scale is None:  # a rate above 0 is a scale of its own for each model, and is taken for 1
         dropout_scale = 0.0 if stage.dropout == 0.0 else 1.0

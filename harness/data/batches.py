@@ -91,7 +91,8 @@ class Batch:
         if parts == 1:
             return [self]
         images = len(self.image_ids)
-        size, captions = -(-images // parts), len(self.tokens) // images
+        size = -(-images // parts)
+        captions = len(self.tokens) // images
 
         def part(first: int) -> Batch:
             stop = first + size
@@ -154,9 +155,15 @@ class CaptionBatches:
         self._counts = np.array([len(sample.captions) for sample in samples])
         self._first_rows = (np.cumsum(self._counts) - self._counts).tolist()
         self._graphs = graphs
-        self._features, self._spec, self._pad = features, spec, vocabulary.pad
-        self._batch_size, self._per_image, self._seed = batch_size, captions_per_image, seed
-        self._share, self._pinned, self._widths = share, pinned, widths
+        self._features = features
+        self._spec = spec
+        self._pad = vocabulary.pad
+        self._batch_size = batch_size
+        self._per_image = captions_per_image
+        self._seed = seed
+        self._share = share
+        self._pinned = pinned
+        self._widths = widths
         self._used = len(self._ids) // batch_size * batch_size if drop_last else len(self._ids)
         if not self._used:
             raise BenchError(f"{len(self._ids)} training images do not fill a batch of {batch_size}")

@@ -104,7 +104,8 @@ def source_files(sources: Iterable[Path]) -> list[Path]:
 def _complete_coco(annotations: Annotations, other: Annotations, images: Path) -> None:
     """Set the images' split from the file's name, and the pictures' folder from its last part (val2014)."""
     name = other.path.name.partition(".")[0]
-    split, folder = split_of_name(name), name.rpartition("_")[2]
+    split = split_of_name(name)
+    folder = name.rpartition("_")[2]
     for image in other.images.values():
         image.split = split
         if not image.file:
@@ -245,8 +246,11 @@ def _existing(source: Annotations, images: Path) -> list[AnnotatedImage]:
         try:
             picture.file = plain_path(picture.picture)
             paths.check_inside(picture.file)
-            if not (images / picture.file).is_file() and len(named := by_stem.get(Path(picture.file).name, [])) == 1:
-                picture.file = named[0]
+            if (
+                not (images / picture.file).is_file()
+                and len(same_stem := by_stem.get(Path(picture.file).name, [])) == 1
+            ):
+                picture.file = same_stem[0]
                 completed += 1
             if (images / picture.file).is_file():
                 existing.append(picture)
@@ -268,7 +272,9 @@ def _copies(
     would be tested on what it was trained on.
     """
     sizes = {picture.file: (images / picture.file).stat().st_size for picture in pictures}
-    counts, first, copies = Counter(sizes.values()), dict[str, AnnotatedImage](), dict[str, str]()
+    counts = Counter(sizes.values())
+    first = dict[str, AnnotatedImage]()
+    copies = dict[str, str]()
     files: set[str] = set()
     for picture in pictures:
         alone = counts[sizes[picture.file]] == 1
@@ -287,11 +293,11 @@ def _copies(
 
 def _files_by_stem(images: Path) -> dict[str, list[str]]:
     """The pictures of a folder, by their names without extension."""
-    found: dict[str, list[str]] = {}
+    files: dict[str, list[str]] = {}
     for path in images.iterdir() if images.is_dir() else ():
         if path.suffix.lower() in PICTURES:
-            found.setdefault(path.stem, []).append(path.name)
-    return found
+            files.setdefault(path.stem, []).append(path.name)
+    return files
 
 
 def _captioned(source: Annotations, pictures: Sequence[AnnotatedImage]) -> list[AnnotatedImage]:

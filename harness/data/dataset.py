@@ -43,7 +43,8 @@ class Sample:
 
 def annotated_size(entry: Mapping[str, Any]) -> tuple[int, int] | None:
     """Width and height of an annotated image in pixels; None unless the annotation has both."""
-    width, height = entry.get("width"), entry.get("height")
+    width = entry.get("width")
+    height = entry.get("height")
     if not isinstance(width, int) or not isinstance(height, int):
         return None
     return (width, height) if 0 < min(width, height) <= max(width, height) <= _LONGEST_SIDE else None

@@ -34,7 +34,9 @@ def download(name: str, source: Origin, folder: Path, parts: Collection[str], re
     Annotations go to the folder itself, pictures below its `images`; each file or folder of pictures appears whole.
     BenchError where a part cannot be fetched, is not what it should be, or has no room, or the pictures need a form.
     """
-    annotations, images, staging = folder / source.annotations.file, folder / "images", folder / STAGING
+    annotations = folder / source.annotations.file
+    images = folder / "images"
+    staging = folder / STAGING
     if "images" in parts and source.form is not None:
         raise BenchError(
             f"the pictures of {name} are given to who asks for them alone: fill in the form at {source.form}",
@@ -80,7 +82,9 @@ class _Bar:
     """A task's count of MB, as pooch counts bytes; pooch sets `total`."""
 
     def __init__(self, task: Task) -> None:
-        self.total, self._task, self._done = 0, task, 0
+        self.total = 0
+        self._task = task
+        self._done = 0
 
     def update(self, count: int) -> None:
         self._done += count
@@ -151,7 +155,8 @@ def _check_room(missing: Sequence[PictureArchive], folder: Path) -> None:
     """BenchError unless there is room for all archives unpacked, and for the largest one packed."""
     sizes = [archive.bytes for archive in missing]
     staged = [path.stat().st_size for archive in missing if (path := folder / STAGING / archive.name).exists()]
-    needed, free = sum(sizes) + max(sizes, default=0) - sum(staged), shutil.disk_usage(folder).free
+    needed = sum(sizes) + max(sizes, default=0) - sum(staged)
+    free = shutil.disk_usage(folder).free
     if needed > free:
         raise BenchError(
             f"the pictures, packed and unpacked, need {needed / 1e9:,.2f} GB more, but {folder} has {free / 1e9:,.2f}",

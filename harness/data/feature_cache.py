@@ -60,7 +60,8 @@ class Chunks:
 
     def places(self) -> list[tuple[int, int]]:
         """The range of images of every chunk, (start, stop)."""
-        total, rows = len(self.samples), BATCHES_PER_CHUNK * self.batch_size
+        total = len(self.samples)
+        rows = BATCHES_PER_CHUNK * self.batch_size
         return [(start, min(start + rows, total)) for start in range(0, total, rows)]
 
     def compute(self, indices: Sequence[int]) -> Generator[Computed, None, None]:

@@ -140,7 +140,8 @@ class Features(CachedFeatures):
     """
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self._path = folder, folder / ARRAY
+        self.folder = folder
+        self._path = folder / ARRAY
         try:
             self._meta: dict[str, Any] = json.loads(read_text(folder / META))
             images, cells, self.dim = self._shape = tuple(int(side) for side in self._meta["shape"])

@@ -57,9 +57,9 @@ def numbers(kind: GraphKind, words: Iterable[str], entries: Sequence[str], vocab
     """
     if kind == "labels":
         return {word: number for number, word in enumerate(entries, 1)}
-    own = {word: len(vocabulary) + place for place, word in enumerate(entries)}
-    known = {word: vocabulary.number_of(word) for word in set(words)}
-    return own | {word: number for word, number in known.items() if number is not None}
+    entry_numbers = {word: len(vocabulary) + index for index, word in enumerate(entries)}
+    word_numbers = {word: vocabulary.number_of(word) for word in set(words)}
+    return entry_numbers | {word: number for word, number in word_numbers.items() if number is not None}
 
 
 class WithGraph:
@@ -77,36 +77,38 @@ class WithGraph:
         entries: Sequence[str],
         vocabulary: Vocabulary,
     ) -> None:
-        self.source, self._kind, self._graphs = source, kind, graphs
-        said = (word for graph in graphs.values() for word in _words(graph))
-        self._numbers = numbers(kind, said, entries, vocabulary)
+        self.source = source
+        self._kind = kind
+        self._graphs = graphs
+        words = (word for graph in graphs.values() for word in _words(graph))
+        self._numbers = numbers(kind, words, entries, vocabulary)
         # One width for all batches, so that one image is the same in each of them.
         self._width = max(map(len, (row for graph in graphs.values() for row in self._attributes(graph))), default=2)
 
     def visual(self, image_ids: Sequence[int], spec: VisualSpec) -> Visual:
         """Visual input of the images for this `VisualSpec`; BenchError where an image has no graph."""
         graphs = rows_of(self._graphs, image_ids, "graph")
-        seen = self.source.visual(image_ids, replace(spec, graph="none"))
+        visual = self.source.visual(image_ids, replace(spec, graph="none"))
         relations = padded([self._relations(graph) for graph in graphs], 3)
         if self._kind == "labels":
-            return replace(seen, relations=relations)
-        return replace(seen, relations=relations, attributes=padded(list(map(self._attributes, graphs)), self._width))
+            return replace(visual, relations=relations)
+        return replace(visual, relations=relations, attributes=padded(list(map(self._attributes, graphs)), self._width))
 
     def _relations(self, graph: SceneGraph) -> list[tuple[int, ...]]:
         numbered = [(subject, obj, self._numbers.get(word)) for subject, obj, word in graph.relations]
-        known = [(subject, obj, number) for subject, obj, number in numbered if number is not None]
+        relations = [(subject, obj, number) for subject, obj, number in numbered if number is not None]
         if self._kind == "labels":
-            first = {(subject, obj): number for subject, obj, number in reversed(known)}
-            known = [(subject, obj, number) for (subject, obj), number in sorted(first.items())]
-        return list(known)
+            first = {(subject, obj): number for subject, obj, number in reversed(relations)}
+            relations = [(subject, obj, number) for (subject, obj), number in sorted(first.items())]
+        return list(relations)
 
     def _attributes(self, graph: SceneGraph) -> list[tuple[int, ...]]:
         """A row for each object that has a known word."""
         rows: dict[int, list[int]] = {}
-        for place, word in graph.attributes:
+        for object_index, word in graph.attributes:
             if word in self._numbers:
-                rows.setdefault(place, []).append(self._numbers[word])
-        return [(place, *said) for place, said in sorted(rows.items())]
+                rows.setdefault(object_index, []).append(self._numbers[word])
+        return [(object_index, *word_numbers) for object_index, word_numbers in sorted(rows.items())]
 
 
 def _words(graph: SceneGraph) -> Iterable[str]:
@@ -186,7 +188,8 @@ def check_graphs(
     graphs: dict[int, SceneGraph] = {}
     reasons: dict[int, str] = {}
     for image_id in image_ids:
-        graph, count = source.graphs.get(image_id), regions_of(image_id)
+        graph = source.graphs.get(image_id)
+        count = regions_of(image_id)
         if graph is None:
             reasons[image_id] = source.bad.get(image_id, "has no graph")
         elif count is None or len(graph.objects) <= count:
@@ -202,8 +205,8 @@ def _cut(graph: SceneGraph, count: int) -> SceneGraph:
     """The graph of the first objects only."""
     return SceneGraph(
         graph.objects[:count],
-        tuple(each for each in graph.attributes if each[0] < count),
-        tuple(each for each in graph.relations if max(each[:2]) < count),
+        tuple(row for row in graph.attributes if row[0] < count),
+        tuple(row for row in graph.relations if max(row[:2]) < count),
     )
 
 
@@ -217,11 +220,13 @@ def verify_graphs(
     vocabulary = Vocabulary.build((caption for sample in train for caption in sample.captions), 1)
     training = [graphs[sample.image_id] for sample in train]
     words, labels = (len(graph_entries(kind, training, vocabulary, config)) for kind in ("words", "labels"))
-    said = len({word for graph in training for word in _words(graph) if vocabulary.number_of(word) is not None})
+    caption_words = len(
+        {word for graph in training for word in _words(graph) if vocabulary.number_of(word) is not None}
+    )
     parts = ("objects", "attributes", "relations")
     counted = [f"{sum(len(getattr(graph, part)) for graph in graphs.values())} {part}" for part in parts]
     return bad, [
         f"{source.name}: {len(graphs)} images with a usable graph, {len(bad)} without; {', '.join(counted)}",
-        f"of training images, {said} words are those of captions, {words} others are read, and {labels} "
+        f"of training images, {caption_words} words are those of captions, {words} others are read, and {labels} "
         "predicates have a label",
     ]

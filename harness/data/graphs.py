@@ -108,7 +108,8 @@ def _entries(path: Path, content: Any) -> tuple[list[Any], Callable[[Mapping[str
     """The entries of images, and the function that reads one."""
     if isinstance(content, dict) and content.get("format") == FORMAT and isinstance(content.get("graphs"), list):
         return content["graphs"], _own
-    entries, names = content if isinstance(content, list) else [], {"objects", "relationships"}
+    entries = content if isinstance(content, list) else []
+    names = {"objects", "relationships"}
     if entries and all(isinstance(entry, dict) and names <= entry.keys() for entry in entries):
         return entries, _visual_genome
     raise BenchError(
@@ -131,7 +132,8 @@ def _own(entry: Mapping[str, Any]) -> SceneGraph:
 def _visual_genome(entry: Mapping[str, Any]) -> SceneGraph:
     objects = listed(entry, "objects")
     index_of: dict[Any, int] = {}
-    names, attributes = [], []
+    names = []
+    attributes = []
     for index, item in enumerate(objects):
         if not isinstance(item, dict) or not is_image_id(item.get("object_id")):
             raise BadGraph('has an object without a whole number as "object_id"')
@@ -163,8 +165,8 @@ def row_of(row: Any, n_indices: int) -> Any:
         or len(row) != n_indices + 1
         or any(type(index) is not int for index in row[:n_indices])
     ):
-        kind = "attribute" if n_indices == 1 else "relation"
-        raise BadGraph(f"has {shortened(repr(row), 60)} for {'an' if n_indices == 1 else 'a'} {kind}")
+        kind = "an attribute" if n_indices == 1 else "a relation"
+        raise BadGraph(f"has {shortened(repr(row), 60)} for {kind}")
     return (*row[:n_indices], word_of(row[n_indices]))
 
 

@@ -105,14 +105,14 @@ class HubWeights(HubPlace):
 
     def folder(self) -> Path:
         """The folder of the files; WeightsMissing if absent, BenchError if no .safetensors file in it is readable."""
-        found = self.located()
-        require_files(found, f"of {self.begin}{self.display_name}")
-        if not any((found / name).is_file() for name in ("model.safetensors", "model.safetensors.index.json")):
+        snapshot = self.located()
+        require_files(snapshot, f"of {self.begin}{self.display_name}")
+        if not any((snapshot / name).is_file() for name in ("model.safetensors", "model.safetensors.index.json")):
             raise BenchError(
                 f"{self.begin}{self.display_name} has no weights as model.safetensors, and others are not read",
                 "name a revision that has them (refs/pr/N where the hub converted them), or save them so",
             )
-        return found
+        return snapshot
 
     def name(self) -> str:
         """The name for signatures: repository and commit, or a folder and its digest; WeightsMissing if absent."""
@@ -199,8 +199,10 @@ class HubPreprocessing:
         settings = self._processor.to_dict()
         if not settings.get("do_center_crop"):
             return 0.0, 0.0, float(width), float(height)
-        size, crop = settings["size"], settings["crop_size"]
+        size = settings["size"]
+        crop = settings["crop_size"]
         shortest = size.get("shortest_edge")
         resized = (shortest / min(width, height),) * 2 if shortest else (size["width"] / width, size["height"] / height)
-        kept_width, kept_height = min(crop["width"] / resized[0], width), min(crop["height"] / resized[1], height)
+        kept_width = min(crop["width"] / resized[0], width)
+        kept_height = min(crop["height"] / resized[1], height)
         return centred(kept_width, kept_height, width, height)

@@ -35,7 +35,9 @@ STORED_MODE = "captionbench stored mode"
 
 _RESAMPLING = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
 _SIXTEEN_BIT_FORMATS = {"PNG", "PPM", "JPEG2000"}  # where Pillow's 32-bit mode "I" holds 16-bit samples
-_ORIENTATION, _ON_THEIR_SIDE = 0x0112, frozenset({5, 6, 7, 8})  # of EXIF
+# of EXIF
+_ORIENTATION = 0x0112
+_ON_THEIR_SIDE = frozenset({5, 6, 7, 8})
 _TURNED = frozenset(range(2, 9))
 _quiet_lock = threading.Lock()
 Image.init()  # Pillow loads its formats on first use, which is not safe in the threads that decode images
@@ -47,7 +49,8 @@ class BadImage(Exception):  # noqa: N818 - it names the image, not the failure
 
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(path, reason)
-        self.path, self.reason = path, reason
+        self.path = path
+        self.reason = reason
 
     def __str__(self) -> str:
         return f"{self.path}: {self.reason}"
@@ -178,7 +181,8 @@ def without_stored_control(stored: Any) -> Any:
 
 def centred(kept_width: float, kept_height: float, width: int, height: int) -> tuple[float, float, float, float]:
     """The middle of an image of this width and height: left, top, right, bottom."""
-    left, top = (width - kept_width) / 2, (height - kept_height) / 2
+    left = (width - kept_width) / 2
+    top = (height - kept_height) / 2
     return left, top, left + kept_width, top + kept_height
 
 

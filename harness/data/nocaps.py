@@ -32,7 +32,7 @@ def join_nocaps(
     `folder` leads elsewhere.
     """
     try:
-        place = plain_path(folder)
+        image_folder = plain_path(folder)
     except RefusedPath as refusal:
         raise BenchError(f"--folder: {refusal}", "name a folder below that of --images, as in nocaps") from refusal
     content, entries, ids = read_entries(annotations)
@@ -57,7 +57,7 @@ def join_nocaps(
         {
             key: image + raised,
             "filename": references.files[image],
-            "filepath": place,
+            "filepath": image_folder,
             "split": SPLIT,
             "domain": references.domains[image],
             "sentences": [{"raw": caption} for caption in captions],
@@ -78,14 +78,14 @@ def read_domains(file: Path, references: References) -> dict[int, str]:
     has another form, or leaves images out.
     """
     domains = _domains_by_name(file, read_json(file))
-    found: dict[int, str] = {}
+    domain_of: dict[int, str] = {}
     for image in references.captions:
         name = references.files.get(image, "")
-        if known := [domains[key] for key in (str(image), name, PurePosixPath(name).stem) if key in domains]:
-            found[image] = known[0]
-    if without := [str(image) for image in references.captions if image not in found]:
+        if candidates := [domains[key] for key in (str(image), name, PurePosixPath(name).stem) if key in domains]:
+            domain_of[image] = candidates[0]
+    if without := [str(image) for image in references.captions if image not in domain_of]:
         raise BenchError(f"--domains {file}: {named(without, 'without a domain')}", _FORM)
-    return found
+    return domain_of
 
 
 def describe_domains(counts: Mapping[str, int]) -> str:

@@ -115,7 +115,8 @@ class ResidentSource:
         self, image_ids: Sequence[int], parts: dict[str, Tensor], lengths: Mapping[str, Sequence[int]]
     ) -> None:
         self._rows = {image_id: row for row, image_id in enumerate(image_ids)}
-        self._parts, self._lengths = parts, lengths
+        self._parts = parts
+        self._lengths = lengths
         self.nbytes = sum(part.nbytes for part in parts.values())
 
     def visual(self, image_ids: Sequence[int], spec: VisualSpec) -> Visual:  # noqa: ARG002  # read for one spec
@@ -144,7 +145,8 @@ def resident(
     if free is None or spec.kind == "none" or isinstance(source, PixelSource | NullSource):
         return source
     held = hold(source, image_ids, spec, device, int(SHARE_OF_FREE * free))
-    images, free_memory = f"features of {len(image_ids):,} training images", f"{free / 2**30:.1f} GiB free on {device}"
+    images = f"features of {len(image_ids):,} training images"
+    free_memory = f"{free / 2**30:.1f} GiB free on {device}"
     if held is None:
         note(f"  {images} are read batch by batch: they take more than half of the {free_memory}")
         return source
@@ -156,33 +158,33 @@ def hold(
     source: VisualSource, image_ids: Sequence[int], spec: VisualSpec, device: torch.device, budget: int
 ) -> ResidentSource | None:
     """Read the visual input of all images to `device`; None if it needs more than `budget` bytes."""
-    whole: dict[str, Tensor] = {}
+    resident: dict[str, Tensor] = {}
     lengths: dict[str, list[int]] = {}
     for first in range(0, len(image_ids), IMAGES_AT_ONCE):
         visual = source.visual(image_ids[first : first + IMAGES_AT_ONCE], spec)
         for name, counted in _lengths(visual).items():
             lengths.setdefault(name, []).extend(counted)
         chunk = visual.parts()
-        layouts = {name: _layout(value, whole.get(name)) for name, value in chunk.items()}
+        layouts = {name: _layout(value, resident.get(name)) for name, value in chunk.items()}
         if sum(len(image_ids) * math.prod(shape) * dtype.itemsize for shape, dtype in layouts.values()) > budget:
             return None
         for name, value in chunk.items():
             shape, dtype = layouts[name]
-            before = whole.get(name)
+            before = resident.get(name)
             if before is None or before.shape[1:] != shape or before.dtype != dtype:
                 empty = _PADDING if dtype == torch.long else 0
-                whole[name] = torch.full((len(image_ids), *shape), empty, dtype=dtype, device=device)
+                resident[name] = torch.full((len(image_ids), *shape), empty, dtype=dtype, device=device)
                 if before is not None:
-                    _corner(whole[name], 0, before.shape).copy_(before)
-            _corner(whole[name], first, value.shape).copy_(value)
-    return ResidentSource(image_ids, whole, lengths)
+                    _corner(resident[name], 0, before.shape).copy_(before)
+            _corner(resident[name], first, value.shape).copy_(value)
+    return ResidentSource(image_ids, resident, lengths)
 
 
 def _lengths(visual: Visual) -> dict[str, list[int]]:
     """Visual tokens, relations and attributed regions of each image."""
     assert visual.mask is not None, "cached features have a mask"
     rows = {"relations": visual.relations, "attributes": visual.attributes}
-    counted = {name: (each[..., 0] >= 0).sum(1).tolist() for name, each in rows.items() if each is not None}
+    counted = {name: (value[..., 0] >= 0).sum(1).tolist() for name, value in rows.items() if value is not None}
     return {"mask": visual.mask.sum(1).tolist(), **counted}
 
 

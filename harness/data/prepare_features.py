@@ -73,7 +73,8 @@ def prepare_features(
     Raises:
         BenchError: unusable images or regions, or an unreadable source.
     """
-    regions, bad = config.regions, dict(dataset.faults)
+    regions = config.regions
+    bad = dict(dataset.faults)
     if _needs_images(config, sees):
         bad = find_bad_images(dataset, cache_dir=cache_dir, reporter=reporter)
     skip_or_refuse(bad, dataset, may_skip, reporter)
@@ -133,7 +134,9 @@ def missing_features(
     dataset: Dataset, config: FeatureConfig, backbone: Backbone, *, sees: Collection[VisualKind], cache_dir: Path
 ) -> list[str]:
     """Descriptions of what `prepare_features` would have to compute; BenchError for a source that cannot be read."""
-    regions, missing, images = config.regions, [], f"{len(dataset.samples):,} images"
+    regions = config.regions
+    missing = []
+    images = f"{len(dataset.samples):,} images"
     skip = known_bad_images(dataset, cache_dir) if _needs_images(config, sees) else dict(dataset.faults)
     if skip is None:
         missing.append(f"{images} checked")
@@ -178,8 +181,8 @@ def skip_or_refuse(bad: Mapping[int, str], dataset: Dataset, may_skip: bool, rep
     """Report skipped images, or raise a BenchError that lists them unless `may_skip`."""
     if not bad:
         return
-    rest = f"\n  and {len(bad) - _LISTED} more" if len(bad) > _LISTED else ""
-    listing = "\n".join(f"  {reason}" for _, reason in sorted(bad.items())[:_LISTED]) + rest
+    suffix = f"\n  and {len(bad) - _LISTED} more" if len(bad) > _LISTED else ""
+    listing = "\n".join(f"  {reason}" for _, reason in sorted(bad.items())[:_LISTED]) + suffix
     if not may_skip:
         raise BenchError(
             f"{len(bad)} of {len(dataset.samples)} images cannot be used:\n{listing}",

@@ -71,7 +71,9 @@ class Origin(Strict):
         base = mirror.rstrip("/")
         moved = {
             "annotations": self.annotations.model_copy(update={"url": f"{base}/{self.annotations.name}"}),
-            "archives": tuple(each.model_copy(update={"url": f"{base}/{each.name}"}) for each in self.archives),
+            "archives": tuple(
+                archive.model_copy(update={"url": f"{base}/{archive.name}"}) for archive in self.archives
+            ),
             "singly": self.singly and f"{base}/",
         }
         return self.model_copy(update=moved)

@@ -79,7 +79,8 @@ def require_pictures(dataset: Dataset) -> None:
 
 
 def _check(dataset: Dataset, samples: Sequence[Sample]) -> Mapping[int, str]:
-    bad, expected = {}, any(sample.file for sample in dataset.samples)
+    bad = {}
+    expected = any(sample.file for sample in dataset.samples)
     for sample in samples:
         reasons = [dataset.faults[sample.image_id]] if sample.image_id in dataset.faults else []
         if sample.file:

@@ -30,7 +30,8 @@ class CallError(Exception):
 
     def __init__(self, error_class: str, reason: str) -> None:
         super().__init__(error_class, reason)
-        self.error_class, self.reason = error_class, reason
+        self.error_class = error_class
+        self.reason = reason
 
     @classmethod
     def of(cls, error: BaseException) -> Self:

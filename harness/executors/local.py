@@ -33,7 +33,8 @@ class LocalExecutor(Executor):
     """
 
     def __init__(self, jobs: int = 1) -> None:
-        self._jobs, self._count = jobs, 1
+        self._jobs = jobs
+        self._count = 1
         self._device = torch.device("cpu")
         self._threads: ThreadPoolExecutor | None = None
         self._workers: list[_Worker] = []

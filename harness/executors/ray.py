@@ -48,7 +48,10 @@ class RayExecutor(Executor):
     elsewhere = True
 
     def __init__(self, address: str | None, resources: Resources, jobs: int) -> None:
-        self._address, self._resources, self._jobs, self._count = address, resources, jobs, 1
+        self._address = address
+        self._resources = resources
+        self._jobs = jobs
+        self._count = 1
         self._options: dict[str, Any] = {}
         self._ray: Any = None
         self._waiting: deque[tuple[Future[Any], Callable[..., Any], tuple[Any, ...]]] = deque()

@@ -51,7 +51,9 @@ class SlurmExecutor(Executor):
     """
 
     def __init__(self, resources: Resources, jobs: int, *, rerun: bool = False) -> None:
-        self._resources, self._jobs, self._rerun = resources, jobs, rerun
+        self._resources = resources
+        self._jobs = jobs
+        self._rerun = rerun
         self._calls: list[_Submitted] = []
         self._cluster = os.environ.get(CLUSTER, "slurm")
         self._folder = Path()
@@ -92,7 +94,8 @@ class SlurmExecutor(Executor):
                     f"{option} {amount:g}: Slurm gives whole ones",
                     f"write {option} {math.ceil(amount)}; --executor ray gives fractions",
                 )
-        memory_gb, slots = self._resources.memory_gb, min(max(items, 1), self._jobs or max(items, 1))
+        memory_gb = self._resources.memory_gb
+        slots = min(max(items, 1), self._jobs or max(items, 1))
         self.parameters = {
             "name": "captionbench",
             "timeout_min": math.ceil(60 * self._resources.hours),
@@ -148,7 +151,8 @@ class SlurmExecutor(Executor):
 
         try:
             for job in as_completed(list(jobs), poll_frequency=ASK_S if self._cluster == "slurm" else 0.2):
-                future, error = by_job[job.job_id], job.exception()
+                future = by_job[job.job_id]
+                error = job.exception()
                 if error is None:
                     future.set_result(job.result())
                 else:

@@ -35,7 +35,9 @@ WHOLE: Box = (0.0, 0.0, 1.0, 1.0)
 PANEL = 224
 COLUMNS = 6
 _LABEL, _GAP = 26, 8
-_HEAT, _DARKEST, _STRONGEST = (255, 60, 0), 0.45, 0.6
+_HEAT = (255, 60, 0)
+_DARKEST = 0.45
+_STRONGEST = 0.6
 
 
 def chosen_images(images: Sequence[T], most: int = IMAGES) -> list[T]:
@@ -109,7 +111,8 @@ def attention_records(
         weights = attended.cpu().clamp(max=1.0)  # rounding may exceed 1 for a single location
         related = region_attention_weights(model, moved)
         if (regions := _regions_of(source)) is not None:
-            boxes, grid = _boxes(regions, ids), None
+            boxes = _boxes(regions, ids)
+            grid = None
         else:
             shape = (1, 1) if visual.pixels is None else visual.pixels.shape[-2:]
             grid = source.grid if isinstance(source, Features) else grid_of(weights.shape[2], *shape)
@@ -151,7 +154,8 @@ def words_with_positions(vocabulary: Vocabulary, tokens: Sequence[int]) -> list[
     positions: list[list[int]] = []
     text = ""
     for position in range(len(tokens)):
-        before, text = text, vocabulary.decode(tokens[: position + 1])
+        before = text
+        text = vocabulary.decode(tokens[: position + 1])
         count = len(text.split())
         if count > len(positions):
             positions += [[position] for _ in range(count - len(positions))]
@@ -220,11 +224,14 @@ def draw_attention(picture: Path, record: AttentionRecord, out: Path) -> None:
     for source, weights in zip(record.sources, record.among, strict=True):
         panels.append(("from the frame", _heated(plain, weights, record, source)))
     columns = min(COLUMNS, len(panels))
-    width, height = plain.width + _GAP, plain.height + _LABEL + _GAP
+    width = plain.width + _GAP
+    height = plain.height + _LABEL + _GAP
     sheet = Image.new("RGB", (columns * width + _GAP, -(-len(panels) // columns) * height + _GAP), "white")
-    pen, font = ImageDraw.Draw(sheet), ImageFont.load_default(16)
+    pen = ImageDraw.Draw(sheet)
+    font = ImageFont.load_default(16)
     for index, (word, panel) in enumerate(panels):
-        left, top = _GAP + index % columns * width, _GAP + index // columns * height
+        left = _GAP + index % columns * width
+        top = _GAP + index // columns * height
         sheet.paste(panel, (left, top))
         pen.text((left, top + plain.height + 4), _fitting(word, font, plain.width), fill="black", font=font)
     with replacing(out) as temporary:

@@ -67,7 +67,8 @@ def caption_images(
 
     run_search = Replayed(search, reporter.note) if replayed else search
     tokens_by_image: dict[int, list[int]] = {}
-    generated, seconds = 0, 0.0
+    generated = 0
+    seconds = 0.0
     with eval_mode(model), autocast(device, precision), reporter.task(title, len(image_ids)) as task:
         for ids, visual in evaluation_batches(image_ids, features, model.visual, IMAGES_AT_ONCE):
             started = time.monotonic()

@@ -54,8 +54,11 @@ class HubCaptioner:
                 f"--hub attention={FLASH} works on CUDA devices in bf16 and fp16, not on {device.type} in {precision}",
                 "add --hub dtype=bf16 --device cuda, or leave it out",
             )
-        self.device, self.dtype = device, getattr(torch, DTYPES[precision])
-        self.prompt, self.rules, self.processor = prompt, tuple(rules), checkpoint.processor
+        self.device = device
+        self.dtype = getattr(torch, DTYPES[precision])
+        self.prompt = prompt
+        self.rules = tuple(rules)
+        self.processor = checkpoint.processor
         kind: Any = AutoModelForImageTextToText
         network: Any = load_network(kind, checkpoint.folder, attention=attention)
         # `generate` disables gradients too, but torch's counters track parameters that require gradients.
@@ -132,7 +135,8 @@ class HubCaptioner:
             settings = decoding.model_copy(update={"max_len": length, "beam_size": beam_size})
             self.generate(inputs, settings, full_length=True)
 
-        width, most = decoding.beam_size, decoding.max_len
+        width = decoding.beam_size
+        most = decoding.max_len
         return count_generation(self.vision, generate, beam_size=width, max_len=most, step_position=position)
 
     def _length(self, tokens: list[int]) -> int:
@@ -252,7 +256,8 @@ def images_at_once(
         if not _is_out_of_memory(error):
             raise
         return 1
-    size, room = most, SHARE_OF_FREE * free / jobs
+    size = most
+    room = SHARE_OF_FREE * free / jobs
     while size > 1 and size * live.peak > room:
         size //= 2
     if size < most:

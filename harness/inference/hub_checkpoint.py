@@ -254,7 +254,8 @@ def _families() -> dict[str, Any]:
 
 def _without_prompt(caption: str, prompt: str) -> str:
     """Remove the prompt where the caption begins or ends with it, ignoring case."""
-    folded_prompt, rest = prompt.strip().casefold(), caption.strip()
+    folded_prompt = prompt.strip().casefold()
+    rest = caption.strip()
     lengths = range(1, len(folded_prompt) + 1)  # in the caption it may be shorter: ß is folded to ss
     for length in lengths:
         if rest[:length].casefold() == folded_prompt:

@@ -31,7 +31,9 @@ class Graphs:
     """
 
     def __init__(self, title: str, note: Callable[[str], None]) -> None:
-        self._what, self._note, self._refused = title, note, False
+        self._what = title
+        self._note = note
+        self._refused = False
         self.forget()
 
     def forget(self) -> None:
@@ -77,7 +79,8 @@ class Replayed:
     """
 
     def __init__(self, search: Search, note: Callable[[str], None]) -> None:
-        self._search, self._graphs = search, Graphs("searches", note)
+        self._search = search
+        self._graphs = Graphs("searches", note)
 
     def __call__(self, visual: Visual) -> tuple[Hypotheses, ...]:
         """The search's result for images on the model's device."""
@@ -120,7 +123,8 @@ def captured(search: Search, visual: Visual) -> Search:
 
 def run_checking_capture(work: Callable[[], T]) -> tuple[T, str]:
     """Run once; return the result and, if the work cannot be captured as a graph, the reason, else ""."""
-    results, generators_before = list[T](), cpu_generator_states()
+    results = list[T]()
+    generators_before = cpu_generator_states()
     if waits := synchronisation_points(lambda: results.append(work())):
         return results[0], f"it waits for the device at {waits[0]}"
     return results[0], "" if cpu_generator_states() == generators_before else "it draws random numbers on the processor"
@@ -128,7 +132,8 @@ def run_checking_capture(work: Callable[[], T]) -> tuple[T, str]:
 
 def synchronisation_points(work: Callable[[], object]) -> list[str]:
     """Run work, and return the files and lines at which it waits for the GPU."""
-    places, this_thread = list[str](), threading.get_ident()
+    places = list[str]()
+    this_thread = threading.get_ident()
 
     def record(message: Warning | str, _: type[Warning], file: str, line: int, *__: object) -> None:
         if (

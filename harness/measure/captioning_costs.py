@@ -92,7 +92,8 @@ def count_mean_caption(
 
     def count() -> dict[str, Quantity]:
         counting = count_caption if cache is None else cache.caption
-        below, above = math.floor(length), math.ceil(length)
+        below = math.floor(length)
+        above = math.ceil(length)
         macs = {tokens: counting(model, visual, tokens, beam_size).macs for tokens in {below, above}}
         mean = macs[below] + (length - below) * (macs[above] - macs[below])
         return {"gmac_beam_mean_length": Quantity(mean / 1e9, unit="GMAC")}

@@ -19,7 +19,9 @@ class NvmlDevice:
     """One device; every method raises NvmlError if the device does not report the value."""
 
     def __init__(self, library: Any, handle: Any, used_here: bool) -> None:
-        self._library, self._handle, self._used_here = library, handle, used_here
+        self._library = library
+        self._handle = handle
+        self._used_here = used_here
 
     def energy(self) -> float:
         """Joules since the driver was loaded."""
@@ -96,15 +98,19 @@ def measure_energy(
     try:
         with nvml_device(device) as meter:
             torch.cuda.synchronize(device)
-            idle_begin, begin = meter.energy(), time.perf_counter()
+            idle_begin = meter.energy()
+            begin = time.perf_counter()
             time.sleep(window_s / 2)
             idle = (meter.energy() - idle_begin) / (time.perf_counter() - begin)
-            done, busy_begin, begin = 0, meter.energy(), time.perf_counter()
+            done = 0
+            busy_begin = meter.energy()
+            begin = time.perf_counter()
             while time.perf_counter() - begin < window_s:
                 work()
                 torch.cuda.synchronize(device)
                 done += images
-            joules, seconds = meter.energy() - busy_begin, time.perf_counter() - begin
+            joules = meter.energy() - busy_begin
+            seconds = time.perf_counter() - begin
     except NvmlError as error:
         return not_measured(COSTS, str(error))
     values = (joules / done, (joules - idle * seconds) / done, idle)

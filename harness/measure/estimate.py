@@ -76,14 +76,13 @@ def _work_of_stage(stage: Stage, costs: PassCosts, data: DataShape, max_len: int
     images = stage.images_per_epoch(data.train, round(data.train * data.captions)) * stage.epochs
     rows = 1 if stage.batch_of == "captions" else stage.captions_per_image
     encode_cost = costs.encoder + (costs.backbone if stage.backbone == "trained" else 0)
-    with_gradients, without_gradients = encode_cost + rows * costs.caption, 0
+    with_gradients = encode_cost + rows * costs.caption
+    without_gradients = 0
     if stage.objective == "self_critical":
         with_gradients, without_gradients = _rewarded(stage.self_critical, costs, encode_cost, max_len)
     elif stage.objective == "reinforce":
-        with_gradients, without_gradients = (
-            encode_cost + costs.caption,
-            encode_cost - costs.encoder + costs.decoding(1, max_len),
-        )
+        with_gradients = encode_cost + costs.caption
+        without_gradients = encode_cost - costs.encoder + costs.decoding(1, max_len)
     elif stage.scheduled_sampling is not None:
         without_gradients = costs.start + rows * data.caption_length * costs.step
     validations = math.ceil(stage.epochs / stage.validate_every)
@@ -100,7 +99,8 @@ def _work_of_stage(stage: Stage, costs: PassCosts, data: DataShape, max_len: int
 
 def _rewarded(settings: SelfCritical, costs: PassCosts, encode_cost: int, max_len: int) -> tuple[int, int]:
     """Costs per image in self-critical training: of passes with gradients, and of passes without."""
-    rows, greedy = settings.samples, settings.baseline == "greedy"
+    rows = settings.samples
+    greedy = settings.baseline == "greedy"
     if settings.gradient == "second-pass":
         return encode_cost + rows * costs.caption, encode_cost - costs.encoder + costs.decoding(
             rows + int(greedy), max_len

@@ -341,7 +341,8 @@ def count_flops(
     _check_length(model, position, "a step at position", "--position")
     with _counting(model, visual) as moved:
         parts = _CaptionParts(model, moved)
-        step, greedy = parts.step(position), parts.caption(caption_length)
+        step = parts.step(position)
+        greedy = parts.caption(caption_length)
         beam = parts.caption(caption_length, beam_size)
         teacher_forced = trace(model, lambda fed: model(fed, _tokens(model, caption_length)), moved)
     return FlopCounts(
@@ -381,8 +382,10 @@ class _CaptionParts:
 
     def __init__(self, model: Captioner, visual: Visual) -> None:
         memory = model.encode(visual)
-        self.encoder, self.start = trace(model, model.encode, visual), trace(model, model.start, memory)
-        self._model, self._token = model, _tokens(model, 1)[0]
+        self.encoder = trace(model, model.encode, visual)
+        self.start = trace(model, model.start, memory)
+        self._model = model
+        self._token = _tokens(model, 1)[0]
         self._states = [model.start(memory)]  # before each position
         self._steps: dict[tuple[int, int], PartCount] = {}
 
@@ -507,7 +510,8 @@ class CountCache:
     """
 
     def __init__(self, folder: Path, made_by: Mapping[str, Any]) -> None:
-        self._folder, self._made_by = folder, dict(made_by)
+        self._folder = folder
+        self._made_by = dict(made_by)
 
     def flops(self, model: Captioner, visual: Visual, *, caption_length: int, beam_size: int) -> FlopCounts:
         """As `count_flops`."""
@@ -539,7 +543,8 @@ class CountCache:
             "made_by": self._made_by,
             "packages": {name: package_version(name) for name in _PACKAGES},
         }
-        path, adapter = self._folder / f"{digest(key, 32)}.json", TypeAdapter(kind)
+        path = self._folder / f"{digest(key, 32)}.json"
+        adapter = TypeAdapter(kind)
         try:
             return adapter.validate_python(read_json(path))
         except (BenchError, ValidationError):
@@ -609,7 +614,8 @@ def count_generation(
     first, vision_macs = macs(1, 1)
     last = max(step_position or max_len, 2)
     step = macs(last, 1)[0] - macs(last - 1, 1)[0]
-    greedy, beam = macs(max_len, 1)[0], macs(max_len, beam_size)[0]
+    greedy = macs(max_len, 1)[0]
+    beam = macs(max_len, beam_size)[0]
     return GenerationCounts(None if vision is None else vision_macs, first - vision_macs, step, greedy, beam)
 
 

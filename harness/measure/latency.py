@@ -69,7 +69,8 @@ class Timing:
     def noise(self) -> tuple[str, ...]:
         """Reasons why the timings are unreliable; empty if they are steady."""
         low, high = np.percentile(self._noise, (25, 75))
-        spread, drift = float(high - low), self._drift / self.median
+        spread = float(high - low)
+        drift = self._drift / self.median
         reasons = []
         if spread > SPREAD:
             difference = f"the quartiles of the same work differ by {100 * spread:.0f} % of the median"
@@ -81,15 +82,18 @@ class Timing:
 
     def _reach_of_one(self) -> float:
         """Half-width of the median's interval, by order statistics."""
-        count, likeness = len(self.seconds), _likeness(np.array(self.seconds))
+        count = len(self.seconds)
+        likeness = _likeness(np.array(self.seconds))
         reach = _NORMAL_95 / 2 * math.sqrt(count * (1 + likeness) / (1 - likeness))
-        ordered, median = sorted(self.seconds), self.median
+        ordered = sorted(self.seconds)
+        median = self.median
         low = ordered[max(math.floor(count / 2 - reach) - 1, 0)]
         return max(median - low, ordered[min(math.ceil(count / 2 + reach), count - 1)] - median)
 
     def _reach_of_several(self) -> float:
         """Half-width of the median's interval, by resampling: each piece's time, times the noise of a random timing."""
-        noise, rounds = self._noise, len(self._rounds)
+        noise = self._noise
+        rounds = len(self._rounds)
         drawn = np.random.default_rng(0).choice(noise, (_DRAWN_RUNS, len(noise))) * np.tile(self._levels, rounds)
         reach = float(np.quantile(np.abs(np.median(drawn, axis=1) - self.median), 0.95))
         likeness = _likeness(noise)

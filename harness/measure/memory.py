@@ -89,7 +89,8 @@ def counted_parameters(name: str, **arguments: Any) -> int:
 
 def require_memory(name: str, parameters: int, device: torch.device, bytes_each: int = WEIGHT) -> None:
     """BenchError where parameters of `bytes_each` bytes need more memory than is free on the device."""
-    needed, free = parameters * bytes_each, free_memory(device)
+    needed = parameters * bytes_each
+    free = free_memory(device)
     if free is not None and needed > free:
         contents = "weights" if bytes_each == WEIGHT else "weights, gradients and moments"
         raise BenchError(

@@ -20,8 +20,10 @@ def bleu(corpus: Corpus) -> Statistics:
 
 
 def _score(totals: Array) -> Array:
-    length, reference = totals[..., :1], totals[..., 1:2]
-    guessed, correct = totals[..., 2 : 2 + MAX_ORDER], totals[..., 2 + MAX_ORDER :]
+    length = totals[..., :1]
+    reference = totals[..., 1:2]
+    guessed = totals[..., 2 : 2 + MAX_ORDER]
+    correct = totals[..., 2 + MAX_ORDER :]
     scores = np.cumprod((correct + _TINY) / (guessed + _SMALL), axis=-1) ** (1.0 / np.arange(1, MAX_ORDER + 1))
     ratio = (length + _TINY) / (reference + _SMALL)
     with np.errstate(over="ignore"):
@@ -33,7 +35,8 @@ BLEU: Final = Metric(tuple(f"BLEU-{order}" for order in range(1, MAX_ORDER + 1))
 
 
 def _of_block(block: Block) -> Array:
-    counts, images = block.counts, len(block.first) - 1
+    counts = block.counts
+    images = len(block.first) - 1
     group_starts = counts.groups
     with_candidate = counts.slot[group_starts] == CANDIDATE_SLOT
     in_references = np.where(counts.slot == CANDIDATE_SLOT, 0, counts.count)

@@ -130,19 +130,19 @@ def _entries(corpus: Corpus, frequencies: DocumentFrequencies) -> Iterator[NDArr
     before = 0
     for block in corpus:
         counts = block.counts
-        number = np.searchsorted(frequencies.keys, counts.keys)
-        idf = (np.log(float(frequencies.images)) - np.log(frequencies.counts[number]))[counts.gram]
+        gram_number = np.searchsorted(frequencies.keys, counts.keys)
+        idf = (np.log(float(frequencies.images)) - np.log(frequencies.counts[gram_number]))[counts.gram]
         weight = counts.count * idf
         with_candidates = block.first[counts.image] + counts.slot
         cell = with_candidates * MAX_ORDER + counts.orders[counts.gram]
         norm = np.sqrt(np.bincount(cell, weight * weight))[cell]
-        kept = norm > 0
-        entries = np.zeros(int(kept.sum()), _ENTRY)
-        entries["gram"] = number[counts.gram][kept]
-        entries["caption"] = (with_candidates - counts.image - 1)[kept] + before
-        entries["length"] = np.maximum(block.lengths - 1, 0)[with_candidates[kept]]
-        entries["count"] = counts.count[kept]
-        entries["given"] = (weight * idf / block.references[counts.image])[kept] / norm[kept]
-        entries["norm"] = norm[kept]
+        has_weight = norm > 0
+        entries = np.zeros(int(has_weight.sum()), _ENTRY)
+        entries["gram"] = gram_number[counts.gram][has_weight]
+        entries["caption"] = (with_candidates - counts.image - 1)[has_weight] + before
+        entries["length"] = np.maximum(block.lengths - 1, 0)[with_candidates[has_weight]]
+        entries["count"] = counts.count[has_weight]
+        entries["given"] = (weight * idf / block.references[counts.image])[has_weight] / norm[has_weight]
+        entries["norm"] = norm[has_weight]
         yield entries
         before += int(block.references.sum())

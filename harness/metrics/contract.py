@@ -28,7 +28,8 @@ def _mean(totals: Array) -> Array:
 
 def require_same_images(references: Iterable[int], candidates: Iterable[int]) -> None:
     """BenchError where captions and references have different image ids."""
-    reference_ids, candidate_ids = set(references), set(candidates)
+    reference_ids = set(references)
+    candidate_ids = set(candidates)
     unmatched = {
         "with references but no caption": reference_ids - candidate_ids,
         "with a caption but no references": candidate_ids - reference_ids,

@@ -257,9 +257,11 @@ class Evaluator:
         all_images = next(part for part in statistics if part.metric.names == ("CIDEr-D",))
         domain_only = mean_of_rounds([_cider(_corpus(round_, images)) for round_ in rounds])
         if self.settings.domain_df == "all":
-            chosen, other = all_images, domain_only
+            chosen = all_images
+            other = domain_only
         else:
-            chosen, other = domain_only, all_images
+            chosen = domain_only
+            other = all_images
         with_chosen = (chosen if part is all_images else part for part in statistics)
         other_metric = replace(other.metric, names=(OTHER_CIDER_D[self.settings.domain_df],))
         return (*with_chosen, replace(other, metric=other_metric))
@@ -365,9 +367,11 @@ class Report:
     def image_scores(self, domain: str = OVERALL) -> ImageScores:
         """The scores of a domain with the per-image values that significance tests need."""
         evaluation = self.evaluation
-        per_image, influences = evaluation.per_image, evaluation.influences
+        per_image = evaluation.per_image
+        influences = evaluation.influences
         if domain != OVERALL:
-            ids, statistics = evaluation.domains[domain], evaluation.statistics[domain]
+            ids = evaluation.domains[domain]
+            statistics = evaluation.statistics[domain]
             influences = influences_by_image(statistics, ids)
             per_image = _scores_by_image(statistics, ids)
         scores = evaluation.scores[domain]
@@ -451,7 +455,8 @@ def held_out_rounds(references: Mapping[int, Sequence[str]], captions: Mapping[i
     several = {image_id: texts for image_id, texts in references.items() if len(texts) > 1}
     rounds = []
     for index in range(max(map(len, several.values()), default=0)):
-        other_references, scored = {}, {}
+        other_references = {}
+        scored = {}
         for image_id, texts in several.items():
             held_out = index % len(texts)
             other_references[image_id] = [*texts[:held_out], *texts[held_out + 1 :]]

@@ -163,7 +163,8 @@ class _Judge:
     """Decides which facts are true of a scene."""
 
     def __init__(self, scene: Scene) -> None:
-        self.scene, self.items = scene, scene.items
+        self.scene = scene
+        self.items = scene.items
         self.group = scene.arrangement == "group"
         self._centres = [(item.x + item.size / 2, item.y + item.size / 2) for item in scene.items]
 
@@ -180,7 +181,8 @@ class _Judge:
         direction = predicate.removesuffix(" of")
         composed = {2: scene.third, 0: scene.relation}.get(subject) if obj != 2 else _TURNED.get(scene.third or "")
         (subject_x, subject_y), (object_x, object_y) = self._centres[subject], self._centres[obj]
-        across, down = object_x - subject_x, object_y - subject_y
+        across = object_x - subject_x
+        down = object_y - subject_y
         along, aside = (across, down) if direction == "left" else (down, across)
         return bool(composed == direction or along >= max(_NEAR, abs(aside)))
 
@@ -233,19 +235,23 @@ class _Judge:
 
     def holds(self, meant: Sequence[int | None], relation: tuple[int, str, int]) -> bool:
         """Whether a relation of mentions is true of the objects that they stand for."""
-        subject, obj = meant[relation[0]], meant[relation[2]]
+        subject = meant[relation[0]]
+        obj = meant[relation[2]]
         return subject is not None and obj is not None and self.related(subject, relation[1], obj)
 
 
 def judged(reading: Reading, scene: Scene) -> Array:
     """Counts by kind (6, 4): stated facts, true stated facts, facts of the picture, stated facts of the picture."""
-    judge, items = _Judge(scene), scene.items
-    single, n_objects = scene.arrangement == "single", 1 if judge.group else len(items)
+    judge = _Judge(scene)
+    items = scene.items
+    single = scene.arrangement == "single"
+    n_objects = 1 if judge.group else len(items)
     meant = judge.meant(reading)
     # By kind, whether each stated fact is true, and the index of the picture's fact that it states, or None.
     facts: dict[str, list[tuple[bool, int | None]]] = {kind: [] for kind in KINDS}
     for mention, object_index in zip(reading.mentions, meant, strict=True):
-        is_matched, matched_index = object_index is not None, object_index or 0
+        is_matched = object_index is not None
+        matched_index = object_index or 0
         item = items[matched_index]
         n_same_shape = sum(obj.shape == item.shape for obj in items)
         # A side of the picture is a fact of the picture only if there is a single object.
@@ -395,7 +401,8 @@ def _result(
 
 def _scores(values: Array, kinds: Sequence[str]) -> dict[str, Quantity]:
     statistics = Statistics(Metric(FACT_METRICS, _fact_scores), values.reshape(len(values), -1))
-    bounds, corpus_scores = bootstrap([statistics], resamples=RESAMPLES), statistics.corpus()
+    bounds = bootstrap([statistics], resamples=RESAMPLES)
+    corpus_scores = statistics.corpus()
     reasons: dict[str, str] = {}
     for kind, totals in zip(KINDS, values.sum(axis=0), strict=True):
         reasons |= {fact_metric(measure, kind): why for measure, why in undefined(totals, kind).items()}

@@ -63,7 +63,8 @@ class Judgements:
 
 def read_judgements(path: Path, references: Path | None = None) -> Judgements:
     """Read judgements; THumB's need their `references` too. BenchError for a file in another format."""
-    content, judgements = read_json_or_lines(path), Judgements()
+    content = read_json_or_lines(path)
+    judgements = Judgements()
     try:
         if isinstance(content, list):
             _add_thumb(judgements, content, () if references is None else read_json_or_lines(references))
@@ -146,7 +147,8 @@ def agreements(judged: Judgements, scores: Mapping[str, Mapping[int, float]]) ->
         metric: np.array([by_caption[index] for index in range(len(images))]) for metric, by_caption in scores.items()
     }
     if judged.ratings:
-        rated, ratings = np.array([n for n, _ in judged.ratings]), np.array([rating for _, rating in judged.ratings])
+        rated = np.array([n for n, _ in judged.ratings])
+        ratings = np.array([rating for _, rating in judged.ratings])
         pairs = pairs_of_images(np.bincount(rated, ratings) / np.bincount(rated), images)
         return {
             metric: taus(values[rated], ratings, images[rated]) | {ACCURACY: pairwise_accuracy(values, *pairs)}

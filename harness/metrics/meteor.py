@@ -78,7 +78,8 @@ def _score(language: MeteorLanguage, totals: Array) -> Array:
     """The formula for (..., 23): lengths and function words of (test, reference), matches, chunks, matched words."""
     alpha, beta, gamma, delta = language.parameters
     statistics = totals.reshape(-1, STATISTICS)
-    lengths, function_words = statistics[:, 0:2], statistics[:, 2:4]
+    lengths = statistics[:, 0:2]
+    function_words = statistics[:, 2:4]
     content_matches, function_matches = np.moveaxis(statistics[:, 4:20].reshape(-1, 4, 2, 2), 2, 0)
     weighted = np.array(language.weights) @ (delta * content_matches + (1 - delta) * function_matches)
     available = delta * (lengths - function_words) + (1 - delta) * function_words
@@ -236,7 +237,8 @@ class ParaphraseTable:
             phrase_ends = np.cumsum(lengths, dtype=np.int32).reshape(-1, 2)
             form = np.empty(phrase_ends[-1, -1], np.int32)
             for side, (phrases, indices) in enumerate(sides):
-                count, phrase_end = lengths[:, side], phrase_ends[:, side]
+                count = lengths[:, side]
+                phrase_end = phrase_ends[:, side]
                 form[_ranges(phrase_end - count, count)] = phrases.numbers[_ranges(phrases.starts[indices], count)]
                 form[phrase_end - 1] += (side + 1) * len(self.words)
             text.append(b"".join(forms[form]))
@@ -342,7 +344,8 @@ class MeteorProcess:
             )
         except OSError as error:
             raise JavaError(f"METEOR: {java} cannot be started: {error.strerror or error}") from error
-        stdin, stdout = self._process.stdin, self._process.stdout
+        stdin = self._process.stdin
+        stdout = self._process.stdout
         assert stdin is not None
         assert stdout is not None
         self._stdin: IO[bytes] = stdin
@@ -430,7 +433,8 @@ class MeteorNormalizer:
     """Normalises captions as METEOR's `-norm` does, with the jar's own class, and caches the results."""
 
     def __init__(self, language: MeteorLanguage, *, timeout_s: float) -> None:
-        self._language, self._timeout_s = language, timeout_s
+        self._language = language
+        self._timeout_s = timeout_s
         self._normalised: dict[str, str] = {}
 
     def normalise(self, captions: Iterable[str], java: Path) -> dict[str, str]:
@@ -460,7 +464,9 @@ class MeteorSession:
     """A METEOR process for many systems, restarted after a failure, or for words that it lacks paraphrases of."""
 
     def __init__(self, find_java: Callable[[], Path], *, timeout_s: float, language: MeteorLanguage = ENGLISH) -> None:
-        self._find_java, self._timeout_s, self._language = find_java, timeout_s, language
+        self._find_java = find_java
+        self._timeout_s = timeout_s
+        self._language = language
         self._normalizer = MeteorNormalizer(language, timeout_s=timeout_s)
         self._process: MeteorProcess | None = None
         self._table: ParaphraseTable | None = None

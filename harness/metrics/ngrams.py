@@ -22,7 +22,8 @@ _BLOCK_TOKENS = 80_000  # keeps the sorted arrays within the processor's cache
 Ints = NDArray[np.int64]
 Keys = NDArray[np.uint64]
 _RANGES = 16
-_NO_KEYS, _NO_COUNTS = np.zeros(0, np.uint64), np.zeros(0, np.int32)
+_NO_KEYS = np.zeros(0, np.uint64)
+_NO_COUNTS = np.zeros(0, np.int32)
 CANDIDATE_SLOT: Final = 0
 _KEPT_TOKENS: Final = 1_000_000  # their counts take about 160 MB
 
@@ -88,8 +89,10 @@ class Packing:
         remaining = captions.ends[caption_of] - np.arange(len(captions.tokens))
         if self._pairs is not None:
             return self._pack_wide(captions, caption_of, remaining)
-        keys, captions_of = [captions.tokens], [caption_of]
-        key, position = captions.tokens, np.arange(len(captions.tokens))
+        keys = [captions.tokens]
+        captions_of = [caption_of]
+        key = captions.tokens
+        position = np.arange(len(captions.tokens))
         for order in range(2, MAX_ORDER + 1):
             long_enough = remaining[position] >= order
             position = position[long_enough]
@@ -110,7 +113,8 @@ class Packing:
         assert self._pairs is not None
         pair = np.zeros(len(captions.tokens), np.uint64)
         pair[remaining >= 2] = np.searchsorted(self._pairs, _pairs_within(captions)).astype(np.uint64) + np.uint64(1)
-        keys, captions_of = [], []
+        keys = []
+        captions_of = []
         for order in range(1, MAX_ORDER + 1):
             position = np.flatnonzero(remaining >= order)
             high = pair[position] if order > 2 else np.uint64(0)
@@ -179,7 +183,8 @@ def count_ngrams(captions: Tokenised, image: Ints, slot: Ints, packing: Packing)
 def blocks(captions: Tokenised, first_caption: Ints) -> Iterator[tuple[int, int]]:
     """Ranges of images with about `_BLOCK_TOKENS` tokens each; image i has captions from `first_caption[i]` on."""
     before = np.concatenate([[0], captions.ends])[first_caption]
-    start, images = 0, len(first_caption) - 1
+    start = 0
+    images = len(first_caption) - 1
     while start < images:
         stop = int(np.searchsorted(before, before[start] + _BLOCK_TOKENS, side="right")) - 1
         stop = min(max(stop, start + 1), images)
@@ -281,7 +286,9 @@ class Corpus:
     """Captions of images in a fixed order: for each image its candidates, then its references."""
 
     def __init__(self, captions: Tokenised, first: Ints, candidates: int) -> None:
-        self._captions, self._first, self._candidates = captions, first, candidates
+        self._captions = captions
+        self._first = first
+        self._candidates = candidates
         self._packing = Packing(captions)
         self._ranges = list(blocks(captions, first))
         self._kept: dict[int, Block] = {}

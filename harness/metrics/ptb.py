@@ -180,7 +180,8 @@ def _lex(line: str, following: str) -> list[str]:
     """The tokens of a line without punctuation."""
     text = line + following
     tokens: list[str] = []
-    position, end = 0, len(line)
+    position = 0
+    end = len(line)
     while position < end:
         if text[position].isspace():
             position += 1

@@ -75,7 +75,8 @@ def write_submission(
         BenchError: the list is not that of the whole split, or a caption is missing, empty, duplicate, not a text, or
             of an image that is not in the list.
     """
-    image_ids, splits = read_image_ids(images), SPLITS[server]
+    image_ids = read_image_ids(images)
+    splits = SPLITS[server]
     if split not in splits:
         raise BenchError(f"the server of {server} has no split {split!r}", f"--split {' or '.join(splits)}")
     if len(image_ids) != splits[split]:

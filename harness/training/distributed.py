@@ -85,7 +85,8 @@ class Distributed(Collective):
 
     def __init__(self, device_type: str) -> None:
         self.device = _local_device(device_type)
-        self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
+        self.rank = dist.get_rank()
+        self.world_size = dist.get_world_size()
         self._control = new_group("gloo", CONTROL_TIMEOUT)
         self._tensors = new_group("nccl", GRADIENT_TIMEOUT) if device_type == "cuda" else self._control
         dist.barrier(self._control)  # otherwise a rank that fails at once disconnects those that are still connecting
@@ -143,7 +144,8 @@ class Distributed(Collective):
 
     def close(self, abort: bool = False) -> None:
         """Leave the training's groups; `abort` does not wait for the other ranks, which raise `PeerFailedError`."""
-        control, tensors = self._control, self._tensors
+        control = self._control
+        tensors = self._tensors
         del self._control, self._tensors
         if tensors is not control:
             if abort:
@@ -162,7 +164,8 @@ def buckets_of(parameters: Iterable[Parameter]) -> Iterator[list[Parameter]]:
     for parameter in parameters:
         if bucket and (size >= BUCKET_BYTES or parameter.dtype != bucket[0].dtype):
             yield bucket
-            bucket, size = [], 0
+            bucket = []
+            size = 0
         bucket.append(parameter)
         size += parameter.nbytes
     if bucket:

@@ -100,7 +100,9 @@ class ReplayedPasses:
     """
 
     def __init__(self, model: Captioner, note: Callable[[str], None]) -> None:
-        self._model, self._plain, self._begun = model, model.forward, False
+        self._model = model
+        self._plain = model.forward
+        self._begun = False
         self._graphs = Graphs("passes", note)
         self.forget()
 
@@ -128,9 +130,11 @@ class ReplayedPasses:
 
     def _captured(self, visual: Visual, tokens: Tensor) -> Callable[[Visual, Tensor], Tensor]:
         """The pass and its gradient as CUDA graphs, for inputs of these shapes."""
-        inputs, words = {name: part.clone() for name, part in visual.parts().items()}, tokens.clone()
+        inputs = {name: part.clone() for name, part in visual.parts().items()}
+        words = tokens.clone()
         learned = [weight for weight in self._model.parameters() if weight.requires_grad]
-        forward_graph, backward_graph = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
+        forward_graph = torch.cuda.CUDAGraph()
+        backward_graph = torch.cuda.CUDAGraph()
         if self._pool is None:
             self._pool = torch.cuda.graph_pool_handle()
         # Other threads read images meanwhile, and gradients are computed in one of their own.
@@ -200,8 +204,11 @@ class BatchGradient:
         note: Callable[[str], None] = lambda _: None,
         replays: bool = True,
     ) -> None:
-        self._model, self._device, self._precision = model, device, precision
-        self._collective, self._on_split = collective, on_split
+        self._model = model
+        self._device = device
+        self._precision = precision
+        self._collective = collective
+        self._on_split = on_split
         self._passes = ReplayedPasses(model, note) if replays and device.type == "cuda" else None
         self.micro_batches = 1
 

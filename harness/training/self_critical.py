@@ -112,9 +112,12 @@ class CaptionRewards:
         with_end: bool = True,
         documents: Literal["images", "captions"] = "images",
     ) -> None:
-        self._vocabulary, self._with_end = vocabulary, with_end
+        self._vocabulary = vocabulary
+        self._with_end = with_end
         # COCO has 566,000 captions: as lists of words, or of numbers, they would take a gigabyte.
-        word_numbers, tokens, bounds = WordNumbers(), array("I"), array("q", [0])
+        word_numbers = WordNumbers()
+        tokens = array("I")
+        bounds = array("q", [0])
         for caption in chain.from_iterable(image.captions for image in samples):
             tokens.extend(map(word_numbers.__getitem__, " ".join(vocabulary.tokenize(caption)).split()))
             if with_end:
@@ -122,7 +125,8 @@ class CaptionRewards:
             bounds.append(len(tokens))
         numbers = self._rank(word_numbers, np.bincount(np.array(tokens), minlength=len(word_numbers) + 1))
         self._numbers = dict(zip(word_numbers, numbers[1:].tolist(), strict=True))
-        self._tokens, self._bounds = numbers[np.array(tokens)], np.array(bounds)
+        self._tokens = numbers[np.array(tokens)]
+        self._bounds = np.array(bounds)
         first = np.cumsum([0, *(len(image.captions) for image in samples)])
         self._captions = {image.image_id: range(*first[index : index + 2]) for index, image in enumerate(samples)}
         references = Tokenised(self._tokens.astype(np.uint64) + np.uint64(1), self._bounds[1:])
@@ -147,7 +151,8 @@ class CaptionRewards:
 
     def __call__(self, image_ids: Iterable[int], hypotheses: Hypotheses) -> Tensor:
         """Rewards (B, W) in double precision, on the CPU."""
-        tokens, lengths = hypotheses.tokens.tolist(), hypotheses.lengths.tolist()
+        tokens = hypotheses.tokens.tolist()
+        lengths = hypotheses.lengths.tolist()
         samples = [
             [self._read(row[:length]) for row, length in zip(*image, strict=True)]
             for image in zip(tokens, lengths, strict=True)
@@ -176,7 +181,9 @@ class WholePrefixes(Captioner):
     def __init__(self, model: Captioner) -> None:
         super().__init__()
         self._decoded = (model,)  # in a tuple, since a part would follow `train` and `eval`, and be counted twice
-        self.visual, self.vocab_size, self.max_len = model.visual, model.vocab_size, model.max_len
+        self.visual = model.visual
+        self.vocab_size = model.vocab_size
+        self.max_len = model.max_len
 
     def encode(self, visual: Visual) -> Memory:
         return self._decoded[0].encode(visual)
@@ -257,7 +264,8 @@ class SelfCriticalLoss:
 
     def _draw(self, model: Captioner, memory: Memory, *, gradients: bool = False) -> Hypotheses:
         """Draw the captions of each image in the model's present mode; beams are ranked by their summed log-probs."""
-        settings, limits = self.settings, self._search_limits(gradients)
+        settings = self.settings
+        limits = self._search_limits(gradients)
         decoder = WholePrefixes(model) if settings.gradient == "prefixes" else model
         with cache_fused_linears():
             if settings.captions == "sampled":
@@ -292,7 +300,8 @@ class SelfCriticalLoss:
     def _run_searches(self, model: Captioner, visual: Visual) -> tuple[Hypotheses, ...]:
         """The searches of `_search`, in a form that a CUDA graph can replay: only the captions that settings need."""
         settings = self.settings
-        captions, memory = [], None
+        captions = []
+        memory = None
         if settings.gradient == "second-pass":
             model.train(settings.sampling_dropout)
             memory = model.encode(visual)
@@ -331,7 +340,9 @@ class ReinforceLoss(nn.Module):
 
     def __init__(self, stage: Stage, vocabulary: Vocabulary, rewards: CaptionRewards, width: int) -> None:
         super().__init__()
-        self._max_len, self._vocabulary, self._rewards = stage.reinforce.max_len, vocabulary, rewards
+        self._max_len = stage.reinforce.max_len
+        self._vocabulary = vocabulary
+        self._rewards = rewards
         self.baseline = nn.Linear(width, 1)
         nn.init.zeros_(self.baseline.weight)
         nn.init.zeros_(self.baseline.bias)
@@ -356,6 +367,7 @@ class ReinforceLoss(nn.Module):
 
     @without_gradients()
     def _explore(self, model: Captioner, batch: Batch) -> Hypotheses:
-        bos, eos = self._vocabulary.bos, self._vocabulary.eos
+        bos = self._vocabulary.bos
+        eos = self._vocabulary.eos
         with eval_mode(model):  # also restores dropout if memory runs out and the batch is repeated
             return sample(model, model.encode(batch.visual), n=1, max_len=self._max_len, bos=bos, eos=eos)

@@ -159,7 +159,10 @@ class RunLog:
     """
 
     def __init__(self, names: Sequence[str], run: RunSpec, folder: Path, reporter: Reporter) -> None:
-        self._names, self._run, self._folder, self._reporter = names, run, folder, reporter
+        self._names = names
+        self._run = run
+        self._folder = folder
+        self._reporter = reporter
         self._open: dict[str, Tracker] = {}
         self._finished = False
 

@@ -84,7 +84,8 @@ def plain_path(text: str) -> str:
     """The path, plain ("./a" is "a"); RefusedPath if it may lead out of a folder on any system, or is unprintable."""
     if _PLAIN_NAMES.fullmatch(text):
         return text
-    posix, windows = PurePosixPath(text), PureWindowsPath(text)
+    posix = PurePosixPath(text)
+    windows = PureWindowsPath(text)
     if not text.isprintable():
         raise RefusedPath(f"{text!a} has unprintable characters")
     if posix.is_absolute() or windows.drive or windows.root or ".." in posix.parts or ".." in windows.parts:

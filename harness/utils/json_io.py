@@ -85,7 +85,8 @@ def to_utf8(path: Path) -> str:
 
 def _unpacked(raw: bytes, path: Path) -> bytes:
     """What is packed, whose size is counted first: a small file can hold a thousand times its size."""
-    limit, size = limit_bytes(), 0
+    limit = limit_bytes()
+    size = 0
     with gzip.GzipFile(fileobj=io.BytesIO(raw)) as packed:
         while size <= limit and (piece := packed.read(_PIECE)):
             size += len(piece)

@@ -22,10 +22,15 @@ def _left_by_groups(root: Path) -> Iterator[int]:
         hierarchy, controllers, group_path = line.split(":", 2)
         # Limit, use and what of it is given up on demand, of a control group of version 2 and 1.
         if hierarchy == "0":
-            base, limit, used, spare = root / "sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"
+            base = root / "sys/fs/cgroup"
+            limit = "memory.max"
+            used = "memory.current"
+            spare = "inactive_file"
         elif "memory" in controllers.split(","):
-            base, spare = root / "sys/fs/cgroup/memory", "total_inactive_file"
-            limit, used = "memory.limit_in_bytes", "memory.usage_in_bytes"
+            base = root / "sys/fs/cgroup/memory"
+            spare = "total_inactive_file"
+            limit = "memory.limit_in_bytes"
+            used = "memory.usage_in_bytes"
         else:
             continue
         group = base / group_path.lstrip("/")

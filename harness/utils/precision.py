@@ -20,7 +20,8 @@ def set_products(device: torch.device, precision: str) -> None:
 @contextmanager
 def exact_products() -> Iterator[None]:
     """Turn TF32 off on a GPU, so that features do not depend on the precision of the training around them."""
-    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    matmul = torch.backends.cuda.matmul
+    cudnn = torch.backends.cudnn
     before = matmul.allow_tf32, cudnn.allow_tf32
     matmul.allow_tf32 = cudnn.allow_tf32 = False
     try:

@@ -51,9 +51,13 @@ class Task:
     """Counts the units of one task; `detail` is the latest figure (a loss, a score)."""
 
     def __init__(self, title: str, total: int, done: int, show: Callable[[Task], None]) -> None:
-        self.title, self.total, self.done, self.detail = title, total, done, ""
+        self.title = title
+        self.total = total
+        self.done = done
+        self.detail = ""
         self._show = show
-        self._first_done, self._started = 0, 0.0
+        self._first_done = 0
+        self._started = 0.0
 
     def advance(self, count: int = 1, detail: str = "") -> None:
         """Count `count` more units."""
@@ -61,9 +65,11 @@ class Task:
 
     def reach(self, done: int, detail: str = "") -> None:
         """Set the count to `done` of the total."""
-        self.done, self.detail = done, detail
+        self.done = done
+        self.detail = detail
         if not self._started:  # setup before the first unit is not part of the rate
-            self._first_done, self._started = done, time.monotonic()
+            self._first_done = done
+            self._started = time.monotonic()
         self._show(self)
 
     def seconds_left(self) -> float | None:
@@ -222,7 +228,8 @@ class _Display(Progress):
 
     def get_renderables(self) -> Iterable[RenderableType]:
         # What does not fit would be left on the screen when the display is removed.
-        spinners, tasks = list(self.spinners), len(self.tasks)
+        spinners = list(self.spinners)
+        tasks = len(self.tasks)
         if self.panel is not None:
             size = self.console.size
             yield self.panel.render(size.width, max(size.height - len(spinners) - tasks - 1, 1))

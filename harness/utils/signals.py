@@ -63,7 +63,8 @@ class HeldSignals:
 
     def deliver(self) -> None:
         """Answer the signals that wait; where that raises nothing, others are held back again."""
-        held, self._held = self._held, []
+        held = self._held
+        self._held = []
         for signum in held:
             self._answer(signum)
 

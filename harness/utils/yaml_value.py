@@ -21,7 +21,8 @@ class Loader(_SAFE):  # type: ignore[misc]
         mapping: dict[Any, Any] = super().construct_mapping(node, deep)
         lines: dict[Any, int] = {}
         for key_node in written:
-            key, line = self.construct_object(key_node, deep=True), key_node.start_mark.line + 1
+            key = self.construct_object(key_node, deep=True)
+            line = key_node.start_mark.line + 1
             if key in lines:
                 problem = f"line {line} has the key {key!r} again, as line {lines[key]}"
                 raise yaml.constructor.ConstructorError(problem=problem)

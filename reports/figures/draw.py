@@ -176,7 +176,9 @@ def _draw_trade_off(
     spots = [((costs[row.keys].value or 0.0) / unit, 100 * (row.mean(group.metric) or 0.0)) for row in rows]
     figure, axes = _figure(width, 0.78 * width)
     for row, (x, y) in zip(rows, spots, strict=True):
-        cost, score, look = costs[row.keys], row.scores[group.metric], looks[row.model]
+        cost = costs[row.keys]
+        score = row.scores[group.metric]
+        look = looks[row.model]
         _bar(axes, cost, unit, y)
         if score.low is not None and score.high is not None:
             axes.plot([x, x], [100 * score.low, 100 * score.high], color=FAINT, linewidth=0.6, zorder=1)
@@ -242,7 +244,8 @@ def _draw_curves(
     figure, axes = _figure(width, 0.85 * width)
     grey = 0
     for position, (row, values) in enumerate(reversed(curves)):
-        epochs, means = list(values), [fmean(scores) for scores in values.values()]
+        epochs = list(values)
+        means = [fmean(scores) for scores in values.values()]
         look = looks[row.model]
         if look == Mark():
             grey += 1

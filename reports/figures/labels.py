@@ -53,7 +53,8 @@ def place_labels(
     for label, (x, y) in zip(labels, pixels, strict=True):
         text = axes.annotate(label.name, label.spot, (0, 0), textcoords="offset points", size=size, color=label.colour)
         extent = text.get_window_extent(renderer)
-        width, height = extent.width, extent.height
+        width = extent.width
+        height = extent.height
         reach = _AWAY if label.may_be_far else _AWAY[:2]
         for away, (right, up) in ((away, direction) for away in reach for direction in _DIRECTIONS):
             left = x + (right * away * scale if right > 0 else right * away * scale - width if right else -width / 2)

@@ -199,7 +199,8 @@ def gallery_pages(
     budget = PICTURE_BUDGET
     places = dict.fromkeys((group.fingerprint, group.split) for group in contents.groups)
     for index, (fingerprint, split) in enumerate(places, start=1):
-        dataset, prefix = datasets[fingerprint], f"gallery/{index}-"
+        dataset = datasets[fingerprint]
+        prefix = f"gallery/{index}-"
         items = gallery(store, fingerprint, split, contents.finished)
         captioned = items if any(item.captions for item in items) else []
         attended = mapped.get((fingerprint, split), ())
@@ -358,7 +359,8 @@ def _image(
     item: GalleryItem, pictures: Mapping[int, tuple[str, str]], codes: Mapping[str, str], places: Mapping[str, int]
 ) -> list[Any]:
     texts = list(dict.fromkeys(caption.caption for caption in item.captions))
-    which, wrong = [-1] * len(places), [0] * len(places)
+    which = [-1] * len(places)
+    wrong = [0] * len(places)
     scores: list[int | None] = [None] * len(places)
     for caption in item.captions:
         column = places[caption.key]

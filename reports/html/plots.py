@@ -223,7 +223,8 @@ def _path(points: Sequence[tuple[float, float]]) -> str:
 def _bounded(point: Series) -> Series:
     """The series with bounds cut at 0 unless its value is negative: scores and costs cannot be."""
     x, y = point.points[0]
-    x_bounds, y_bounds = point.x_bounds, point.y_bounds
+    x_bounds = point.x_bounds
+    y_bounds = point.y_bounds
     if x_bounds and x >= 0:
         x_bounds = max(0.0, x_bounds[0]), x_bounds[1]
     if y_bounds and y >= 0:
@@ -233,7 +234,8 @@ def _bounded(point: Series) -> Series:
 
 def _widened(costs: Sequence[float]) -> tuple[float, float]:
     """The least and the largest cost, or ends around them of which one is twice the other."""
-    low, high = min(costs), max(costs)
+    low = min(costs)
+    high = max(costs)
     if low <= 0 or high / low >= _LEAST_RATIO:
         return low, high
     share = (low + high) / (1 + _LEAST_RATIO)
@@ -242,7 +244,8 @@ def _widened(costs: Sequence[float]) -> tuple[float, float]:
 
 def _difference(costs: Sequence[float]) -> str:
     """The difference of costs that are about the same, in words; "" if they differ by more."""
-    low, high = min(costs), max(costs)
+    low = min(costs)
+    high = max(costs)
     if low == high:
         return "are the same"
     if low <= 0 or high / low > SAME_COST:
@@ -252,9 +255,11 @@ def _difference(costs: Sequence[float]) -> str:
 
 def _limits(values: Sequence[float]) -> tuple[float, float]:
     """The ends of an axis: a little beyond the values, but not below 0 unless a value is."""
-    low, high = min(values), max(values)
+    low = min(values)
+    high = max(values)
     if low == high:
-        low, high = low - (abs(low) or 1) / 2, high + (abs(high) or 1) / 2
+        low = low - (abs(low) or 1) / 2
+        high = high + (abs(high) or 1) / 2
     padding = _PADDING * (high - low)
     return (max(0.0, low - padding) if min(values) >= 0 else low - padding), high + padding
 
@@ -283,7 +288,8 @@ def _linear(
 def _logarithmic(values: Sequence[float], start: float, end: float) -> tuple[Scale, tuple[Tick, ...]]:
     """A logarithmic scale that ends a little beyond the values, and its ticks at 1, 2 and 5 times powers of ten."""
     padding = (max(values) / min(values)) ** _PADDING
-    low, high = min(values) / padding, max(values) * padding
+    low = min(values) / padding
+    high = max(values) * padding
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     marks = [factor * 10.0**power for power in powers for factor in (1, 2, 5)]
     inside = [mark for mark in marks if low <= mark <= high]
@@ -343,7 +349,8 @@ def _end_labels(line_ends: Sequence[tuple[float, float]], frame: Frame) -> list[
     labels = [Label(0, 0, "start")] * len(line_ends)
     for index, height in zip(order, heights, strict=True):
         x, y = line_ends[index]
-        start, end = x + 5, frame.right + 12
+        start = x + 5
+        end = frame.right + 12
         far = end - start > _NEAR or abs(height - y) > 1
         leader = f"M{start:g} {y:g}L{end:g} {round(height, 1):g}" if far else ""
         labels[index] = Label(end + 3, round(height + 4, 1), "start", leader)

@@ -105,7 +105,8 @@ def scale(board: Board) -> Scale | None:
     bounds = [end for cell in models if cell.bounds for end in cell.bounds]
     if not bounds or min(bounds) == max(bounds):
         return None
-    least, most = min(bounds), max(bounds)
+    least = min(bounds)
+    most = max(bounds)
     scores = {line.model: line.cells[index].value for line in reversed(lines) if line.model in _LEVELS}
     levels = sorted((value, name) for name, value in scores.items() if value is not None and least <= value <= most)
     meaning = f"Bars are 95 % intervals, from {percent(least)} to {percent(most)}"

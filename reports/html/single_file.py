@@ -25,7 +25,8 @@ def single_file(folder: Path) -> str:
 
     Pages and scripts are compressed; pictures are as they are.
     """
-    texts, pictures = {}, {}
+    texts = {}
+    pictures = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if path.suffix in _TEXTS:

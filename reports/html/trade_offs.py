@@ -153,7 +153,8 @@ def curve_sections(contents: Contents, colour: Mapping[str, int]) -> list[Sectio
 
 def curve_plots(rows: Sequence[Sequence[Run]], colour: Mapping[str, int]) -> list[Plot]:
     """Validation CIDEr-D and training loss by epoch: the mean over a row's seeds, and a band from least to most."""
-    cider, loss = [], []
+    cider = []
+    loss = []
     for members in rows:
         validated = by_epoch(members, lambda epoch: None if epoch.val_cider is None else 100 * epoch.val_cider)
         losses = by_epoch(members, lambda epoch: epoch.train_loss)
@@ -185,7 +186,8 @@ def _line(run: Run, differs: str) -> Line:
     """Last loss and best validation of a run that has epochs, which are counted over all stages, from 1."""
     scored = [(epoch.val_cider, index) for index, epoch in enumerate(run.epochs, 1) if epoch.val_cider is not None]
     best, best_epoch = max(scored, key=lambda pair: pair[0]) if scored else (None, 0)
-    loss, unscored = run.epochs[-1].train_loss, Cell(DASH, reason="no epoch was validated")
+    loss = run.epochs[-1].train_loss
+    unscored = Cell(DASH, reason="no epoch was validated")
     scores = (unscored, unscored) if best is None else (Cell(percent(best), best), Cell(str(best_epoch), best_epoch))
     trained = Cell(str(len(run.epochs)), len(run.epochs)), Cell(f"{loss:.3f}", loss)
     return Line(run.model, differs, ((run.seed, run.key),), (*trained, *scores, Cell(training_end(run))))

@@ -60,7 +60,8 @@ def _columns(
     rows = {_key(row): row for row in group.rows}
 
     def score(row: Row, _: Group) -> Cell:
-        row_here, which = rows.get(_key(row)), common[_key(row)]
+        row_here = rows.get(_key(row))
+        which = common[_key(row)]
         if row_here is None:
             return Cell("")
         if _key(row) not in fewer:
@@ -101,7 +102,8 @@ def _changed_differences(budgets: Sequence[Group]) -> list[str]:
     significant_after: dict[tuple[_Key, _Key], str] = {}  # the better and the worse model: after how many updates
     before = ""
     for group in budgets:
-        after, verdicts = updates(group), _verdicts(group)
+        after = updates(group)
+        verdicts = _verdicts(group)
         lost = [
             f"{better[0]} over {worse[0]}"
             for (better, worse), count in significant_after.items()

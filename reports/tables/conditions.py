@@ -141,7 +141,8 @@ def _features(group: Group, *, detailed: bool) -> str:
 
 def _parts(text: str) -> list[str]:
     """What stands between the commas of a bracket that is already open, up to where it closes."""
-    parts, depth = [""], 0
+    parts = [""]
+    depth = 0
     for letter in text:
         depth += (letter == "[") - (letter == "]")
         if depth < 0:

@@ -104,18 +104,22 @@ def contamination(pretraining: StoredPretraining | None, dataset: str, split: st
     images = None if dataset in _DRAWN else _found(pretraining.overlap, evaluated)
     other_data = ", ".join(name for name in pretraining.captions_of if name != captions)
     if not pretraining.captions_of:
-        label, symbol = "pretrained", "†"
+        label = "pretrained"
+        symbol = "†"
         trained = f"Before this run the model was trained without captions, on {'; '.join(pretraining.data_sets)}."
     elif captions is None:
-        label, symbol = "other captions seen", "†"
+        label = "other captions seen"
+        symbol = "†"
         trained = f"Before this run the model was trained on captions of other data sets: {other_data}."
     else:
-        label, symbol = f"{captions} captions seen", "‡"
+        label = f"{captions} captions seen"
+        symbol = "‡"
         suffix = f", and of others: {other_data}" if other_data else ""
         trained = f"Before this run the model was trained on captions of {dataset}, the run's own data set{suffix}."
     images_sentence = "No overlap with the images of this split is documented."
     if images:
-        label, symbol = "images possibly seen", "§"
+        label = "images possibly seen"
+        symbol = "§"
         images_sentence = f"It may have seen images of this split. {pretraining.overlap[images]}"
     elif dataset in _DRAWN:
         images_sentence = f"The images of {dataset} are drawn by captionbench, so it has seen none of them."

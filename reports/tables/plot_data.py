@@ -58,7 +58,8 @@ def bounded_cost(row: Row, name: str, runs: Mapping[str, Run]) -> Quantity:
 
     The quartiles of a latency are over images, which is no uncertainty.
     """
-    cost, margin = row.costs.get(name), row.costs.get(_MARGINS.get(name, ""))
+    cost = row.costs.get(name)
+    margin = row.costs.get(_MARGINS.get(name, ""))
     if cost is None or cost.value is None:
         return cost or Quantity(None, "not measured for this run")
     if margin is not None and margin.value is not None:

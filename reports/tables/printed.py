@@ -43,7 +43,8 @@ def published_cell(row: Row, group: Group, runs: Mapping[str, Run], domains: Map
     """
     if row.role == "reference":
         return Cell("")
-    run, mean = runs[row.keys[0]], row.scores["CIDEr-D"].mean
+    run = runs[row.keys[0]]
+    mean = row.scores["CIDEr-D"].mean
 
     def beside(printed: float) -> str:
         """A printed number, and what the captions of its system have more."""
@@ -55,7 +56,8 @@ def published_cell(row: Row, group: Group, runs: Mapping[str, Run], domains: Map
     match = nearest(run.model, group.split, run.signature, run.config)
     if match is None:
         return noted_cell(numbers.DASH, "No printed score is recorded here.")
-    note, matches = published_note(match), []
+    note = published_note(match)
+    matches = []
     if domains and match.score.split == "nocaps-val":
         matches = [nearest(run.model, group.split, run.signature, run.config, name) for name in domains]
         footnote = published.domain_footnote(domains)

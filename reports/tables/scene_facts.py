@@ -57,12 +57,11 @@ def what_is_wrong(group: Group, facets: Facets) -> Titled | None:
     if not any(row.facts for row in group.rows):
         return None
     table = table_of(group, fact_columns("F", kinds_of(group)), facets, lambda row: bool(row.facts), badged=False)
-    unit, shares = "facts", "of stated facts that are true, and of the pictures' facts that are told"
+    unit = "facts"
+    shares = "of stated facts that are true, and of the pictures' facts that are told"
     if any(WORDS in row.facts.get("overall", {}) for row in group.rows):
-        unit, shares = (
-            "words",
-            "of a caption's words that a reference has, and of the references' words that captions use",
-        )
+        unit = "words"
+        shares = "of a caption's words that a reference has, and of the references' words that captions use"
     return Titled(f"F of {unit}", f"F: the harmonic mean of the shares {shares}.", table)
 
 
@@ -98,8 +97,10 @@ def fact_sections(store: Store, contents: Contents, galleries: Mapping[tuple[str
     ]
     sections: list[FactSection] = []
     for index, table_of_facts in enumerate(tables, start=1):
-        group, images = table_of_facts.group, table_of_facts.images
-        kinds, by = kinds_of(group), judged_by(group, contents.runs)
+        group = table_of_facts.group
+        images = table_of_facts.images
+        kinds = kinds_of(group)
+        by = judged_by(group, contents.runs)
         meanings = WORD_MEANING if by else MEANING
         columns = {measure: fact_columns(measure, kinds) for measure in meanings}
         matrices = [

@@ -57,9 +57,9 @@ def matching_tables(
     for index, group in enumerate(contents.groups, start=1):
         if split not in {None, group.split}:
             continue
-        kept = group if models is None else keep_models(group, models)
-        if kept.rows or kept.references:
-            tables.append(NumberedTable(index, kept))
+        selected = group if models is None else keep_models(group, models)
+        if selected.rows or selected.references:
+            tables.append(NumberedTable(index, selected))
     return sorted(tables, key=lambda table: (-len(table.group.rows), table.number))
 
 
@@ -114,15 +114,15 @@ def choose_columns(table: Table, names: Sequence[str]) -> Table:
     Raises:
         StoreError: several columns match one name.
     """
-    known = [column.name for column in table.columns]
-    chosen: list[int] = []
+    column_names = [column.name for column in table.columns]
+    chosen_indices: list[int] = []
     for name in names:
-        indices = list(range(len(known))) if name == ALL_COLUMNS else _matching(known, name)
+        indices = list(range(len(column_names))) if name == ALL_COLUMNS else _matching(column_names, name)
         if len(indices) > 1 and name != ALL_COLUMNS:
-            several = ", ".join(known[index] for index in indices)
+            several = ", ".join(column_names[index] for index in indices)
             raise StoreError(f"--metrics {name} may be each of: {several}", "write more of its name")
-        chosen += indices
-    table = table.only([index for index in dict.fromkeys(chosen) if table.shows(index)])
+        chosen_indices += indices
+    table = table.only([index for index in dict.fromkeys(chosen_indices) if table.shows(index)])
     references = []
     for line in table.references:  # rows without a model do not say why they have no cost
         references.append(replace(line, cells=tuple(Cell("") if cell.text == DASH else cell for cell in line.cells)))
@@ -131,6 +131,6 @@ def choose_columns(table: Table, names: Sequence[str]) -> Table:
 
 def _matching(names: Sequence[str], name: str) -> list[int]:
     """The indices of the columns of this name; else of those with this part of a name."""
-    wanted, *plain = (re.sub(r"[^a-z0-9]", "", each.lower()) for each in (name, *names))
-    exact = [index for index, each in enumerate(plain) if each == wanted]
-    return exact or [index for index, each in enumerate(plain) if wanted and wanted in each]
+    pattern, *plain = (re.sub(r"[^a-z0-9]", "", text.lower()) for text in (name, *names))
+    exact = [index for index, text in enumerate(plain) if text == pattern]
+    return exact or [index for index, text in enumerate(plain) if pattern and pattern in text]

@@ -170,26 +170,30 @@ def line_of(
         tuple(column.read(row, group) for column in columns),
         ROLES.get(row.model, ("", ""))[0],
         {} if row.role == "reference" else facets.get(row.keys[0], {}),
-        badges(row, group) if badged else (),
+        badges_of(row, group) if badged else (),
     )
 
 
-def badges(row: Row, group: Group) -> tuple[Badge, ...]:
-    """What a reader must know of the row: what its model may have seen, how its training ended, what made it."""
-    seen = contamination(row.pretraining, group.dataset, group.split)
-    if seen is not None and row.pretraining and row.pretraining.source == _CARD and not row.pretraining.data_sets:
-        seen = replace(seen, sentence=f"{seen.sentence} A card says it (--cards).")
-    found = (seen, learning_label(row))
-    outdated = Badge("older code", f"Not made by the newest code: {row.outdated}.", "↺") if row.outdated else None
-    hardware = row.other_hardware
-    elsewhere = Badge("made elsewhere", f"Computed on {hardware}, unlike most rows.", "⇄") if hardware else None
-    names = ", ".join(row.plugins)
-    beside = Badge("plug-in", f"Made beside --plugin {names}, whose code may change any score.", "+") if names else None
-    why = f"It has the preset's sizes, not as many parameters as the others: {row.unmatched}."
-    unmatched = Badge("size not matched", why, "≠") if row.unmatched else None
-    said = "The mean of their probabilities at each word, at the cost of all; papers print such rows apart."
-    together = Badge(f"ensemble of {row.members}", said, "Σ") if row.members > 1 else None
-    return tuple(badge for badge in (*found, outdated, elsewhere, beside, unmatched, together) if badge)
+def badges_of(row: Row, group: Group) -> tuple[Badge, ...]:
+    """What a reader must know of the row: data its model may have seen, how training ended, and what computed it."""
+    overlap = contamination(row.pretraining, group.dataset, group.split)
+    if overlap is not None and row.pretraining and row.pretraining.source == _CARD and not row.pretraining.data_sets:
+        overlap = replace(overlap, sentence=f"{overlap.sentence} A card says it (--cards).")
+    badges = [badge for badge in (overlap, learning_label(row)) if badge]
+    if row.outdated:
+        badges.append(Badge("older code", f"Not computed by the newest code: {row.outdated}.", "↺"))
+    if row.other_hardware:
+        badges.append(Badge("other hardware", f"Computed on {row.other_hardware}, unlike most rows.", "⇄"))
+    if row.plugins:
+        names = ", ".join(row.plugins)
+        badges.append(Badge("plug-in", f"Computed with --plugin {names}, whose code can change any score.", "+"))
+    if row.unmatched:
+        reason = f"It has the preset's sizes, not as many parameters as the others: {row.unmatched}."
+        badges.append(Badge("size not matched", reason, "≠"))
+    if row.members > 1:
+        explanation = "The mean of their probabilities at each word, at the cost of all; papers print such rows apart."
+        badges.append(Badge(f"ensemble of {row.members}", explanation, "Σ"))
+    return tuple(badges)
 
 
 def differences(differs: Mapping[str, str | None]) -> str:

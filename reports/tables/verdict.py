@@ -114,21 +114,22 @@ def _none_above(baselines: Sequence[Row], models: Sequence[Row], group: Group) -
     """That no model is better than these baselines, and whether all are below."""
     highest = models[0]
     names = " and ".join(f"{baseline.model} ({_score(baseline, group)})" for baseline in baselines)
-    named = f"baseline {names}" if len(baselines) == 1 else f"baselines {names}"
+    baselines_text = f"baseline {names}" if len(baselines) == 1 else f"baselines {names}"
     lowest_baseline = min(baseline.mean(group.metric) or 0.0 for baseline in baselines)
     is_below = (highest.mean(group.metric) or 0.0) < lowest_baseline
     if len(models) == 1:
         relation = "below" if is_below else "not significantly above"
-        return f"{highest.model} scores {_score(highest, group)}, {relation} the {named}."
+        return f"{highest.model} scores {_score(highest, group)}, {relation} the {baselines_text}."
     if is_below:
-        return f"All {len(models)} models score below the {named}: at most {_score(highest, group)}."
-    first = f"None of the {len(models)} models is significantly better than the {named}."
+        return f"All {len(models)} models score below the {baselines_text}: at most {_score(highest, group)}."
+    first = f"None of the {len(models)} models is significantly better than the {baselines_text}."
     return f"{first} {highest.model} scores {_score(highest, group)}."
 
 
 def _lead(models: Sequence[Row], group: Group) -> str:
     """By how much the first of these is above the second."""
-    first, second = models[0].mean(group.metric), models[1].mean(group.metric)
+    first = models[0].mean(group.metric)
+    second = models[1].mean(group.metric)
     if first is None or second is None:
         return ""
     lead = round(100 * first, 1) - round(100 * second, 1)  # of the numbers that are shown
@@ -257,10 +258,12 @@ def _significant_pairs(group: Group, comparisons: Comparisons) -> str:
     if not unknown:
         return f"{sentence}."
     if comparisons.seeds:
-        unit, count = "seeds", 2 * len(comparisons.seeds)
+        unit = "seeds"
+        count = 2 * len(comparisons.seeds)
         needed = [pair.seeds_needed for pair in unknown]
     else:
-        unit, count = "images", 2 * comparisons.images
+        unit = "images"
+        count = 2 * comparisons.images
         needed = [pair.images_needed for pair in unknown]
     n_settled = sum(need is not None and need <= count for need in needed) or "none"
     return f"{sentence}. {count:,} {unit} would settle {n_settled} of the other {len(unknown)} (80 % power)."
@@ -306,7 +309,7 @@ def _unfinished(ranked: Sequence[Row]) -> str:
 def _obstacles(rows: Sequence[tuple[Row, Group]]) -> str:
     """Why rows of groups have no rank, with the number of models of which it is so."""
     models = len({row.model for row, _ in rows})
-    parts = [_counted_obstacle(names, what, models) for what, names in _models_by_obstacle(rows).items()]
+    parts = [_counted_obstacle(names, obstacle, models) for obstacle, names in _models_by_obstacle(rows).items()]
     return ", ".join(parts) or "no two models can be compared"
 
 
@@ -315,18 +318,20 @@ def _main_obstacle(rows: Sequence[tuple[Row, Group]]) -> str:
     by_obstacle = _models_by_obstacle(rows)
     if not by_obstacle:
         return "no two models can be compared"
-    what = max(by_obstacle, key=lambda reason: len(by_obstacle[reason]))
-    return _counted_obstacle(by_obstacle[what], what, len({row.model for row, _ in rows}))
+    obstacle = max(by_obstacle, key=lambda reason: len(by_obstacle[reason]))
+    return _counted_obstacle(by_obstacle[obstacle], obstacle, len({row.model for row, _ in rows}))
 
 
-def _counted_obstacle(names: set[str], what: str, models: int) -> str:
+def _counted_obstacle(names: set[str], obstacle: str, models: int) -> str:
+    """How many of `models` have an obstacle, which begins with a verb: "all 6 were still learning"."""
     if len(names) == 1:
-        verb, _, rest = what.partition(" ")
+        verb, _, complement = obstacle.partition(" ")
         singular = {"have": "has", "are": "is", "were": "was"}.get(verb, verb)
-        return f"{'it' if models == 1 else 1} {singular} {rest}"
+        subject = "it" if models == 1 else "1"
+        return f"{subject} {singular} {complement}"
     if len(names) < models:
-        return f"{len(names)} {what}"
-    return f"{'both' if models == 2 else f'all {models}'} {what}"
+        return f"{len(names)} {obstacle}"
+    return f"both {obstacle}" if models == 2 else f"all {models} {obstacle}"
 
 
 def _models_by_obstacle(rows: Sequence[tuple[Row, Group]]) -> dict[str, set[str]]:

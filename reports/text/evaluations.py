@@ -28,8 +28,10 @@ def remarks(changes: Sequence[LimitedChange]) -> list[str]:
     """Notes on drops that these images cannot show, and on missing intervals."""
     lines = []
     for limited in changes:
-        change, limit = limited.change, limited.limit
-        images, smallest = change.estimate.n, change.smallest
+        change = limited.change
+        limit = limited.limit
+        images = change.estimate.n
+        smallest = change.smallest
         if limited.is_unseen and smallest is not None:
             lines.append(
                 f"{change.metric}: {images} images cannot show a drop of {limit:g}: "

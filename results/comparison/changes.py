@@ -70,7 +70,8 @@ def with_smallest_change(change: MetricChange, scores: PairedScores | None, test
 
 def _smallest_change(scores: PairedScores, over: str | None, tests: int) -> float | None:
     """The smallest change that a test of such scores finds; None where they are of too few images or other seeds."""
-    before, after = scores.before, scores.after
+    before = scores.before
+    after = scores.after
     if before.shape[1] < FEWEST_IMAGES:
         return None
     if over == OVER_SEEDS:

@@ -209,7 +209,8 @@ def scores_to_test(
     stores: Stores, before: Sequence[Run], after: Sequence[Run], split: str, metric: str
 ) -> ScoresToTest:
     """Read from both stores what tests of a metric need; the scores of this one alone are held then."""
-    sides, no_interval = _read_sides(image_influences, stores, (before, after), split, metric), None
+    sides = _read_sides(image_influences, stores, (before, after), split, metric)
+    no_interval = None
     if sides is None:
         sides = _read_sides(image_scores, stores, (before, after), split, metric)
         no_interval = NO_INTERVAL if metric in SUMS else None
@@ -342,7 +343,8 @@ def cost_changes(before: Sequence[Run], after: Sequence[Run]) -> list[CostChange
         if all(len(side) == len(before) for side in sides):
             unit = first.unit
             mean_before, mean_after = map(fmean, sides)
-            ratio, slowdown = _times(mean_after, mean_before), None
+            ratio = _times(mean_after, mean_before)
+            slowdown = None
             if unit in _MORE_IS_SLOWER and name not in _NO_TIMES and mean_after > 0:
                 slowdown = ratio if _MORE_IS_SLOWER[unit] else _times(mean_before, mean_after)
             changes.append(CostChange(name, unit, mean_before, mean_after, ratio, slowdown))
@@ -389,7 +391,8 @@ def compare_models(before: StoredRuns, after: StoredRuns, images: Images, most: 
 
     Of several conditions, those that both sides have, or else the newest of each.
     """
-    ours, theirs = rows_of_runs(before.runs), rows_of_runs(after.runs)
+    ours = rows_of_runs(before.runs)
+    theirs = rows_of_runs(after.runs)
     pairs = []
     for our_row, our_runs in ours.items():
         pairs += [(our_runs, their_runs) for their_row, their_runs in theirs.items() if their_row[-1] == our_row[-1]]
@@ -405,7 +408,8 @@ def compare_stores(before: StoredRuns, after: StoredRuns, images: Images, most: 
     Scores are of all seeds where both sides have several: seeds are unpaired. Elsewhere, and for costs and captions,
     those that both sides have count, or else the first of each.
     """
-    ours, theirs = rows_of_runs(before.runs), rows_of_runs(after.runs)
+    ours = rows_of_runs(before.runs)
+    theirs = rows_of_runs(after.runs)
     pairs = [(ours.pop(row), theirs.pop(row)) for row in list(ours) if row in theirs]
     for row in list(ours):
         same_model = [[other for other in side if other[:2] == row[:2]] for side in (ours, theirs)]
@@ -429,7 +433,8 @@ def _names(*sides: Mapping[Row, _Runs]) -> list[tuple[str, ...]]:
     separating_fields = iter(distinguishing([runs[0] for rows in sides for runs in rows.values()]))
 
     def name(runs: _Runs) -> str:
-        seeds, fields = ",".join(str(run.seed) for run in runs), next(separating_fields)
+        seeds = ",".join(str(run.seed) for run in runs)
+        fields = next(separating_fields)
         text = f"{runs[0].model} seed {seeds}"
         return f"{text} ({fields})" if fields else text
 
@@ -517,7 +522,8 @@ def _mean(runs: _Runs, split: str, metric: str, quantities: _Quantities) -> tupl
 
 def _pair(scored: _Sides, common: _Sides, stores: Stores, images: Images, most: int) -> Pair:
     """All but its scores: those are of one pair of sides, costs and captions of the other."""
-    first, second = common[0][0], common[1][0]
+    first = common[0][0]
+    second = common[1][0]
     same_model = (first.role, first.model) == (second.role, second.model)
     machines = (hardware_differences(before, after) for before, after in zip(*common, strict=True))
     hardware = tuple(dict.fromkeys(chain.from_iterable(machines)))
@@ -534,7 +540,8 @@ def _pair(scored: _Sides, common: _Sides, stores: Stores, images: Images, most: 
 
 def _side(runs: _Runs) -> Side:
     first = runs[0]
-    seeds, keys = tuple(run.seed for run in runs), tuple(run.key for run in runs)
+    seeds = tuple(run.seed for run in runs)
+    keys = tuple(run.key for run in runs)
     return Side(first.model, first.role, seeds, keys, ", ".join(dict.fromkeys(run.made_by for run in runs)))
 
 
@@ -560,7 +567,8 @@ def _captions(
     """How many captions differ by split, and the `most` whose CIDEr-D changed most; of one data set alone."""
     if before.fingerprint != after.fingerprint:
         return (), ()
-    counts, changes = [], []
+    counts = []
+    changes = []
     captions_after = captions_of(stores[1], after)
     for split, captions in captions_of(stores[0], before).items():
         if not (captions_now := captions_after.get(split)):

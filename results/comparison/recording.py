@@ -91,7 +91,9 @@ class Series(Closed):
         else:
             largest = [max(changes, default=0.0)]
         tolerance = tuple(_short(max(HEADROOM * change, self.tolerance[0]), 2) for change in largest)
-        return self.model_copy(update={"tolerance": tolerance[:1] if len(set(tolerance)) == 1 else tolerance})
+        if len(set(tolerance)) == 1:
+            tolerance = tolerance[:1]
+        return self.model_copy(update={"tolerance": tolerance})
 
 
 def series(
@@ -249,7 +251,8 @@ def _finding(before: Series, after: Series | None, ties: list[str]) -> Finding |
     tolerances = dict(zip(before.positions, before.tolerance * len(before.positions), strict=False))
     differing = []
     for position in dict.fromkeys((*values_before, *values_after)):
-        value_before, value_after = values_before.get(position), values_after.get(position)
+        value_before = values_before.get(position)
+        value_after = values_after.get(position)
         if value_before == value_after or _difference(value_before, value_after) <= tolerances.get(position, 0.0):
             continue
         if position in before.ties and value_after is not None:
@@ -261,7 +264,8 @@ def _finding(before: Series, after: Series | None, ties: list[str]) -> Finding |
     if not differing:
         return None
     first = differing[0]
-    value_before, value_after = values_before.get(first), values_after.get(first)
+    value_before = values_before.get(first)
+    value_after = values_after.get(first)
     difference = _difference(value_before, value_after)
     size = None
     if tolerances.get(first) and difference < math.inf:

@@ -171,7 +171,8 @@ def printed_of() -> dict[str, tuple[Chosen, ...]]:
 def recipes() -> dict[str, PresetRecipe]:
     recipes_by_preset = {}
     for preset, entry in stored("rows.yaml")["presets"].items():
-        rows, ablation = tuple(map(_chosen, entry.pop("rows", ()))), tuple(map(tuple, entry.pop("ablation", ())))
+        rows = tuple(map(_chosen, entry.pop("rows", ())))
+        ablation = tuple(map(tuple, entry.pop("ablation", ())))
         recipes_by_preset[preset] = PresetRecipe(rows=rows, ablation=ablation, **entry)
     return recipes_by_preset
 
@@ -282,7 +283,9 @@ def measured_conditions(split: str, signature: Mapping[str, str], config: Mappin
     stages = stages_of(config)
     beam = signature.get("beam", "")
     trained = any(stage.get("backbone") == "trained" for stage in stages)
-    members, preset, shipped = config.get("members", ()), config.get("preset") or {}, config.get("shipped_preset")
+    members = config.get("members", ())
+    preset = config.get("preset") or {}
+    shipped = config.get("shipped_preset")
     recipe = None  # of runs of the paper track that do not say how they deviate
     if shipped:
         recipe = RunRecipe(preset.get("name", ""), shipped["digest"], tuple(shipped["deviations"]))
@@ -390,7 +393,8 @@ class AblationTable:
 
 def ablation_tables(preset: str) -> tuple[AblationTable, ...]:
     """The tables whose rows a preset trains; none for other presets."""
-    recipe, tables = recipes().get(preset), []
+    recipe = recipes().get(preset)
+    tables = []
     for paper_table in recipe.ablation if recipe else ():
         rows = printed_rows(
             score for score in scores() if (score.paper, score.table) == paper_table and score.unit == "percent"

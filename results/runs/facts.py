@@ -56,7 +56,8 @@ def states_falsely(number: float) -> bool:
 def fact_scores(totals: Array) -> Array:
     """Precision, recall and F, (..., 3), of summed counts (..., 4); 0 where nothing is stated, or nothing is there."""
     stated, true, present, recalled = np.moveaxis(totals, -1, 0)
-    precision, recall = ratio(true, stated), ratio(recalled, present)
+    precision = ratio(true, stated)
+    recall = ratio(recalled, present)
     return np.stack([precision, recall, ratio(2 * precision * recall, precision + recall)], axis=-1)
 
 

@@ -83,7 +83,8 @@ def gallery(store: Store, fingerprint: str, split: str, finished: Iterable[Run])
             for run in runs
             if (run.id, image_id) in captions
         )
-        references, mean = tuple(image["references"]), fmean(of_models) if of_models else None
+        references = tuple(image["references"])
+        mean = fmean(of_models) if of_models else None
         items.append(GalleryItem(image_id, image["file"], image["domain"], references, shown_captions, mean))
     return sorted(items, key=lambda item: (item.mean_cider is None, item.mean_cider or 0.0, item.image_id))
 

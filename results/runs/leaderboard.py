@@ -204,7 +204,8 @@ class Group:
         counts = sorted({round(cost.value) for cost in steps if cost and cost.value})
         if not counts:
             return ""
-        fewest, most = counts[0], counts[-1]
+        fewest = counts[0]
+        most = counts[-1]
         span = f"{most:,}" if fewest == most else f"{fewest:,} to {most:,}"
         return f"{span} {'update' if most == 1 else 'updates'}"
 

@@ -216,7 +216,8 @@ def run_keys(store: Store, name: str) -> list[str]:
 
 
 def attention_maps(store: Store, key: str, split: str) -> dict[int, AttentionRecord]:
-    table, records = schema.AttentionMap, {}
+    table = schema.AttentionMap
+    records = {}
     query = select(table).join(RunRow, RunRow.id == table.run_id).where(RunRow.key == key, table.split == split)
     with store.reading() as connection:
         for row in connection.execute(query.order_by(table.image_id)).mappings():

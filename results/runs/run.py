@@ -198,7 +198,8 @@ class Run:
 
     def stage_speeds(self) -> dict[str, float]:
         """Images a second over all epochs of each stage, by the stage's name, in the order of training."""
-        images, seconds = defaultdict[str, float](float), defaultdict[str, float](float)
+        images = defaultdict[str, float](float)
+        seconds = defaultdict[str, float](float)
         for epoch in self.epochs:
             images[epoch.stage_name] += epoch.images_per_second * epoch.seconds
             seconds[epoch.stage_name] += epoch.seconds

@@ -14,13 +14,13 @@ def keep_models(group: Group, models: Collection[str]) -> Group:
     significant. Ranks on the group's metric are counted among the rows that are left; those on other metrics, whose
     pairs are not kept, are left out.
     """
-    kept = [index for index, row in enumerate(group.rows) if row.model in models]
+    indices = [index for index, row in enumerate(group.rows) if row.model in models]
     references = tuple(row for row in group.references if row.model in models)
-    if len(kept) == len(group.rows):
+    if len(indices) == len(group.rows):
         return replace(group, references=references)
-    comparisons = group.comparisons and _among(group.comparisons, kept)
+    comparisons = group.comparisons and _among(group.comparisons, indices)
     rows = []
-    for new, old in enumerate(kept):
+    for new, old in enumerate(indices):
         row = group.rows[old]
         rank = row.ranks.get(group.metric)
         ranks = {} if rank is None else {group.metric: rank}

@@ -132,7 +132,8 @@ def spreads(by_seed: Mapping[int, Mapping[str, Quantity]]) -> dict[str, Spread]:
     by_metric = {}
     for metric in dict.fromkeys(metric for scores in by_seed.values() for metric in scores):
         measured, values, reason = _measured({seed: scores.get(metric) for seed, scores in by_seed.items()})
-        mean, deviation = fmean(values) if values else None, None
+        mean = fmean(values) if values else None
+        deviation = None
         if mean is not None and len(values) > 1:  # `statistics.stdev`, by exact fractions, takes twenty times as long
             deviation = sqrt(fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
         spread = Spread(mean, deviation, len(values), reason)
@@ -174,7 +175,8 @@ def row_costs(
             seeds_here = [seed for seed, machine in machine_by_seed.items() if machine in ("", machines[phase])]
             if len(seeds_here) < len(machine_by_seed):
                 elsewhere = {machine for seed, machine in machine_by_seed.items() if seed not in seeds_here}
-                names, most = " and ".join(sorted(elsewhere)), machines[phase]
+                names = " and ".join(sorted(elsewhere))
+                most = machines[phase]
                 reason = f"{phase} on {names}, most others on {most}"
                 if seeds_here:
                     reason = f"of {len(seeds_here)} of {len(machine_by_seed)} seeds, {phase} on {most} as most others"
@@ -200,7 +202,9 @@ def _mean_cost(by_seed: Mapping[int, Quantity | None]) -> Quantity:
 
 def _measured(by_seed: Mapping[int, Quantity | None]) -> tuple[dict[int, Quantity], list[float], str | None]:
     """The seeds that have a value, these values, and why the others have none."""
-    measured, values, reasons = {}, list[float](), dict[str, list[int]]()
+    measured = {}
+    values = list[float]()
+    reasons = dict[str, list[int]]()
     for seed, quantity in by_seed.items():
         if quantity is not None and quantity.value is not None:
             measured[seed] = quantity

@@ -279,7 +279,8 @@ def contenders_of(
     learnt = [runs for runs in baselines if why_unfinished(runs) != AT_CHANCE]
     contenders = []
     for index, (runs, tests) in enumerate(zip(rows, baseline_tests(rows, learnt, image_scores), strict=True)):
-        is_baseline, unfinished = runs[0].model in BASELINES, why_unfinished(runs)
+        is_baseline = runs[0].model in BASELINES
+        unfinished = why_unfinished(runs)
         not_compared = None
         if is_baseline:
             not_compared = "baseline"
@@ -309,10 +310,14 @@ def comparisons_of(
         if not baseline_count:
             return None
         return Comparisons(metric, images, (), (), (), 0.0, None, None, None, baseline_count)
-    rows, seeds, within = compared.rows, compared.seeds, margin[0]
+    rows = compared.rows
+    seeds = compared.seeds
+    within = margin[0]
     pairs = []
     for pair in compared.ranking.pairs:
-        first, second, estimate = rows[pair.first], rows[pair.second], pair.estimate
+        first = rows[pair.first]
+        second = rows[pair.second]
+        estimate = pair.estimate
         if pair.difference < 0:
             first, second, estimate = second, first, estimate.negated()
         if pair.same_within(within):
@@ -324,7 +329,8 @@ def comparisons_of(
             pairs.append(RowPair(first, second, estimate, "unknown", *needed))
     prior_df = bartlett_p = None
     if (variances := compared.ranking.variances) is not None:
-        prior_df, bartlett_p = float(variances.prior_df), float(variances.bartlett_p)
+        prior_df = float(variances.prior_df)
+        bartlett_p = float(variances.bartlett_p)
     return Comparisons(metric, images, seeds, tuple(rows), tuple(pairs), *margin, prior_df, bartlett_p, baseline_count)
 
 

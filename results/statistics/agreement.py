@@ -36,10 +36,13 @@ def taus(scores: Array, ratings: Array, images: Indices) -> dict[str, Agreement]
     concordant = _signs(scores, ratings)
     untied = [len(values) - _ties(values) for values in (scores, ratings)]
     total, (untied_scores, untied_ratings) = concordant.sum(), (counts.sum() for counts in untied)
-    count, fewer = len(scores), min(len(np.unique(scores)), len(np.unique(ratings)))
-    root, most_pairs = np.sqrt(untied_scores * untied_ratings), count**2 * (fewer - 1) / fewer
+    count = len(scores)
+    fewer = min(len(np.unique(scores)), len(np.unique(ratings)))
+    root = np.sqrt(untied_scores * untied_ratings)
+    most_pairs = count**2 * (fewer - 1) / fewer
     with np.errstate(divide="ignore", invalid="ignore"):
-        tau_b, tau_c = total / root, total / most_pairs
+        tau_b = total / root
+        tau_c = total / most_pairs
         by_b = 2 * concordant / root - tau_b * (untied[0] / untied_scores + untied[1] / untied_ratings)
         by_c = 2 * concordant / most_pairs - 2 * tau_c / count
     return {TAU_C: _agreement(tau_c, by_c, images, image_count), TAU_B: _agreement(tau_b, by_b, images, image_count)}
@@ -60,7 +63,8 @@ def differences(agreements: Mapping[str, Agreement]) -> dict[tuple[str, str], Es
     gaps: dict[tuple[str, str], float] = {}
     p_values: list[float] = []
     for first, second in combinations(values, 2):
-        first_value, second_value = values[first], values[second]
+        first_value = values[first]
+        second_value = values[second]
         if first_value is None or second_value is None:
             continue
         gap = first_value - second_value

@@ -62,7 +62,8 @@ class TTest:
 
 def architecture_mean(scores: Array) -> Estimate:
     """A model's expected score from its scores (S, N); without an interval where seeds or images are too few."""
-    mean, images = float(scores.mean()), scores.shape[1]
+    mean = float(scores.mean())
+    images = scores.shape[1]
     if (reason := missing(scores)) is not None:
         return Estimate(mean, n=images, reason=reason)
     model = summary(scores)
@@ -78,7 +79,8 @@ def architecture_difference(first: Array, second: Array) -> TTest:
     """The difference of two models by their scores (S, N) of the same images in the same order."""
     if first.ndim != 2 or second.ndim != 2 or first.shape[1] != second.shape[1] or not first.size:
         raise ValueError(f"scores (seeds, images) of the same images are needed: {first.shape}, {second.shape}")
-    seeds, images = (len(first), len(second)), first.shape[1]
+    seeds = (len(first), len(second))
+    images = first.shape[1]
     reason = missing(first) or missing(second)
     if reason is not None:
         gap = float((first.mean(axis=0) - second.mean(axis=0)).mean())
@@ -105,7 +107,8 @@ def missing(scores: Array) -> str | None:
 def summary(scores: Array) -> ScoreSummary:
     """Means and variances of scores (..., S, N); at least two seeds and two images."""
     seeds, images = scores.shape[-2:]
-    by_image, by_seed = scores.mean(axis=-2), scores.mean(axis=-1)
+    by_image = scores.mean(axis=-2)
+    by_seed = scores.mean(axis=-1)
     centred = by_seed - by_seed.mean(axis=-1, keepdims=True)
     residuals = scores - by_image[..., None, :] - centred[..., None]
     interaction = np.square(residuals).sum(axis=(-2, -1)) / ((seeds - 1) * (images - 1) * seeds * images)
@@ -129,7 +132,8 @@ def difference_of_means(first: ScoreSummary, second: ScoreSummary) -> MeanDiffer
     weighs by squared shares: where two seeds estimate a share, these are too good, and 6 % are false positives.
     """
     gap = first.images - second.images
-    between, degrees = (first.between, second.between), (first.degrees, second.degrees)
+    between = (first.between, second.between)
+    degrees = (first.degrees, second.degrees)
     parts = error_and_degrees(between, degrees, images_part(first, second), gap.shape[-1])
     return MeanDifference(gap.mean(axis=-1), *parts)
 
@@ -208,7 +212,8 @@ def table_variances(between: Array, interaction: Array, seeds: int) -> TableVari
     """
     from scipy.special import chdtrc, digamma, polygamma
 
-    models, own_df = between.shape[-1], seeds - 1.0
+    models = between.shape[-1]
+    own_df = seeds - 1.0
     # A variance of 0 has no logarithm; limma's eBayes raises it likewise.
     raised = np.maximum(between, np.maximum(1e-5 * np.median(between, axis=-1, keepdims=True), np.finfo(float).tiny))
     logs = np.log(raised)
@@ -272,7 +277,8 @@ class ModelPair:
 
     def same_within(self, margin: float) -> bool:
         """Whether the difference is surely smaller than the margin: two one-sided tests, for all pairs at once."""
-        low, high = self.estimate.low, self.estimate.high
+        low = self.estimate.low
+        high = self.estimate.high
         return low is not None and high is not None and -margin < low and high < margin
 
     def needed(self, seeds: int, images: int, margin: float) -> tuple[int | None, int | None]:
@@ -280,9 +286,11 @@ class ModelPair:
 
         Expected numbers, above those that have not; the difference and all variances as observed. None: no number does.
         """
-        gap, quantile = abs(self.difference), self.quantile + _POWER_QUANTILE
+        gap = abs(self.difference)
+        quantile = self.quantile + _POWER_QUANTILE
         target = max(gap / quantile, (margin - gap) / quantile, 0.0) ** 2
-        images_part, falling = self.images_share * self.error**2, self.falls_with_images * self.error**2
+        images_part = self.images_share * self.error**2
+        falling = self.falls_with_images * self.error**2
         seeds_times = _times(self.error**2 - images_part, target - images_part)
         images_times = _times(falling, target - self.error**2 + falling)
         return _more_than(seeds, seeds * seeds_times), _more_than(images, images * images_times)
@@ -322,7 +330,8 @@ def rank_models(models: Sequence[Array]) -> Ranking:
         if scores.ndim != 2 or len(scores) < 1 or scores.shape[1] < 2 or scores.shape != models[0].shape:
             shapes = ", ".join(str(model.shape) for model in models)
             raise ValueError(f"scores (seeds, images) of as many seeds and the same images are needed: {shapes}")
-    summaries, variances = [of_any_seeds(scores) for scores in models], None
+    summaries = [of_any_seeds(scores) for scores in models]
+    variances = None
     if len(models) >= _SHRINKING_MODELS and len(models[0]) >= _SHRINKING_SEEDS:
         between = np.array([model.between for model in summaries])
         interaction = np.array([model.interaction for model in summaries])
@@ -332,7 +341,8 @@ def rank_models(models: Sequence[Array]) -> Ranking:
             for model, variance, degrees in zip(summaries, variances.between, variances.degrees, strict=True)
         ]
     pairs = _pairs(summaries, len(models[0]) if models else 0)
-    better, worse = [0] * len(models), [0] * len(models)
+    better = [0] * len(models)
+    worse = [0] * len(models)
     for pair in pairs:
         if pair.better is not None:
             winner, loser = (pair.first, pair.second) if pair.better else (pair.second, pair.first)
@@ -353,7 +363,9 @@ def _pairs(models: Sequence[ScoreSummary], seeds: int) -> list[ModelPair]:
     degrees = np.array([joint_degrees(free, (seeds, seeds), len(pairs)) for free in degrees.tolist()])
     alpha = ALPHA / len(pairs)
     quantiles = t_quantile(1 - alpha, degrees)
-    lows, highs, p_values = gaps - quantiles * errors, gaps + quantiles * errors, p_of_t(gaps, errors, degrees)
+    lows = gaps - quantiles * errors
+    highs = gaps + quantiles * errors
+    p_values = p_of_t(gaps, errors, degrees)
     if seeds == 1:
         p_values, lows, highs = sign_flip_pairs(np.array([model.images for model in models]).T, pairs, alpha)
     numbers = np.array((gaps, errors, degrees, lows, highs, np.array(holm(p_values.tolist())), quantiles))
@@ -364,7 +376,8 @@ def _pairs(models: Sequence[ScoreSummary], seeds: int) -> list[ModelPair]:
         else:
             estimate = Estimate(gap, low, high, p, images)
         one, two = (models[index] for index in pair)
-        images_variance, variance = float(images_part(one, two)), error**2
+        images_variance = float(images_part(one, two))
+        variance = error**2
         falling = images_variance + float(min(one.interaction, one.between) + min(two.interaction, two.between))
         share, falls = (part / variance if variance else 0.0 for part in (images_variance, falling))
         compared.append(ModelPair(*pair, estimate, error, free, share, falls, quantile))

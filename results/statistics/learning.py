@@ -72,7 +72,8 @@ def idle_share(rates: Sequence[float], *, stepwise: bool) -> float:
     """
     if not rates:
         return 0.0
-    limit, peak = IDLE_RATE * max(rates), rates.index(max(rates))
+    limit = IDLE_RATE * max(rates)
+    peak = rates.index(max(rates))
     idle = 0.0
     for before, after in pairwise(rates[peak:]):
         if after < limit:
@@ -90,7 +91,8 @@ def mean_learning(seeds: Collection[Learning]) -> Learning:
     are. Where patience ended a training, its rise counts as none. One that cannot say leaves it unknown, and one whose
     rate was near zero leaves it open whether it had finished.
     """
-    states, fewest = {seed.state for seed in seeds}, min((seed.validations for seed in seeds), default=0)
+    states = {seed.state for seed in seeds}
+    fewest = min((seed.validations for seed in seeds), default=0)
     if not seeds or "unknown" in states:
         return Learning("unknown", fewest)
     if states in ({"at chance"}, {"stopped early"}):
@@ -109,12 +111,11 @@ def _never_falling(scores: Sequence[float]) -> list[float]:
     """
     blocks: list[tuple[float, int]] = []
     for score in scores:
-        mean, count = score, 1
+        mean = score
+        count = 1
         while blocks and blocks[-1][0] >= mean:
             previous_mean, previous_count = blocks.pop()
-            mean, count = (
-                (previous_mean * previous_count + mean * count) / (previous_count + count),
-                previous_count + count,
-            )
+            mean = (previous_mean * previous_count + mean * count) / (previous_count + count)
+            count = previous_count + count
         blocks.append((mean, count))
     return [mean for mean, count in blocks for _ in range(count)]

@@ -47,7 +47,8 @@ def detectable(seeds: int, images: int, seed_deviation: float, image_deviation: 
     pairs = np.meshgrid(between, between)
     variance = 2 * seed_deviation**2 / seeds
     images_variance = _images_left(images, image_deviation)
-    drawn, free = (pairs[0].ravel(), pairs[1].ravel()), (np.array(seeds - 1.0), np.array(seeds - 1.0))
+    drawn = (pairs[0].ravel(), pairs[1].ravel())
+    free = (np.array(seeds - 1.0), np.array(seeds - 1.0))
     error, degrees = error_and_degrees(drawn, free, np.full_like(drawn[0], images_variance), images)
     joint = np.array([joint_degrees(freedom, (seeds, seeds), tests) for freedom in degrees.tolist()])
     return _found(error, joint, variance + images_variance, tests)
@@ -67,7 +68,8 @@ def detectable_from(first: Array, second: Array, tests: int = 1) -> float:
     if first.shape != second.shape or min(first.shape) < 2:
         raise ValueError(f"scores of as many seeds and images, two or more: {first.shape}, {second.shape}")
     seeds, images = first.shape
-    first_summary, second_summary = summary(first), summary(second)
+    first_summary = summary(first)
+    second_summary = summary(second)
     seed_deviation = float(np.sqrt(seeds * (first_summary.between + second_summary.between) / 2))
     return detectable(
         seeds, images, seed_deviation, float(np.sqrt(images * images_part(first_summary, second_summary))), tests

@@ -134,7 +134,8 @@ def sign_flip_pairs(scores: Array, pairs: Sequence[tuple[int, int]], alpha: floa
     gives their ends; they are infinite where images are too few for it.
     """
     first, second = (np.array([pair[side] for pair in pairs], np.intp) for side in (0, 1))
-    images, differences = len(scores), scores[:, first] - scores[:, second]
+    images = len(scores)
+    differences = scores[:, first] - scores[:, second]
     total = differences.sum(axis=0)
     extreme = np.zeros(len(pairs), np.int64)
     interval_ends: list[Array] = []
@@ -164,10 +165,12 @@ def _ends(flipped: Array, exchanged: Array, total: Array) -> Array:
 
     `flipped` (R, K) is the sum over the images whose signs a draw flips, `total` (K,) that over all.
     """
-    images, count = exchanged.shape[1], exchanged.sum(axis=1)[:, None]
+    images = exchanged.shape[1]
+    count = exchanged.sum(axis=1)[:, None]
     means = flipped / np.maximum(count, 1), (total - flipped) / np.maximum(images - count, 1)
     parted = (count > 0) & (count < images)
-    low, high = np.where(parted, np.minimum(*means), -np.inf), np.where(parted, np.maximum(*means), np.inf)
+    low = np.where(parted, np.minimum(*means), -np.inf)
+    high = np.where(parted, np.maximum(*means), np.inf)
     return np.stack((low, -high))
 
 
@@ -179,7 +182,8 @@ def _bounds(interval_ends: Array, differences: Array, alpha: float) -> tuple[Arr
     if rejected >= 0:
         low, high = np.partition(interval_ends, rejected, axis=1)[:, rejected]
         return low, -high
-    mean, half = differences.sum(axis=0) / images, np.full(differences.shape[1], np.inf)
+    mean = differences.sum(axis=0) / images
+    half = np.full(differences.shape[1], np.inf)
     level = 2 * np.log(2 / alpha)
     if images > level:  # Hoeffding's bound on a sum's tail
         half = np.sqrt(level * differences.var(axis=0) / (images - level))
@@ -202,7 +206,8 @@ def _p_values(extreme: NDArray[np.int64], differences: Array) -> Array:
     if is_exact(images):
         exact: Array = extreme / 2**images
         return exact
-    observed, squares = np.abs(differences.sum(axis=0)), np.square(differences).sum(axis=0)
+    observed = np.abs(differences.sum(axis=0))
+    squares = np.square(differences).sum(axis=0)
     bound = np.exp(-(observed**2) / (2 * np.where(squares > 0, squares, np.inf)))
     bound = np.maximum(2 * bound, sys.float_info.min)
     p_values: Array = np.where(bound < 1 / (RESAMPLES + 1), bound, (extreme + 1) / (RESAMPLES + 1))
@@ -219,7 +224,8 @@ def bootstrap(statistics: Sequence[Statistics], *, resamples: int = RESAMPLES) -
     if len(values) < 2:
         return {name: (None, None) for system in statistics for name in system.metric.names}
     totals = np.concatenate([drawn @ values for drawn in draws(len(values), resamples=resamples)])
-    intervals, column = dict[str, Interval](), 0
+    intervals = dict[str, Interval]()
+    column = 0
     for system in statistics:
         width = system.values.shape[1]
         scores = system.metric.score(totals[:, column : column + width])
@@ -260,7 +266,8 @@ def holm_levels(p_values: Sequence[float]) -> list[float]:
     levels = [ALPHA] * len(p_values)
     largest = 0.0
     for rank, index in enumerate(order):
-        tests, p = len(p_values) - rank, p_values[index]
+        tests = len(p_values) - rank
+        p = p_values[index]
         largest = max(largest, tests * p)
         levels[index] = ALPHA * (p / largest if p > 0 else 1 / tests)
     return levels
@@ -302,7 +309,8 @@ class PairedScores:
         return cls(np.array(images, np.int64), *sides)
 
     def changes(self) -> ImageChanges:
-        before, after = image_means(self.before), image_means(self.after)
+        before = image_means(self.before)
+        after = image_means(self.after)
         return ImageChanges(self.images, after - before, fmean(before.tolist()), fmean(after.tolist()))
 
 

@@ -46,10 +46,12 @@ def _unreadable(connection: Connection) -> Iterator[str]:
             try:
                 connection.execute(select(table).where(table.c[name] == owner)).all()
             except _UNREADABLE as error:
-                of_run, whose = name == "run_id" or table is RunRow.__table__, None
+                of_run = name == "run_id" or table is RunRow.__table__
+                whose = None
                 column = RunRow.key if of_run else DatasetRow.name
                 with suppress(DBAPIError):
                     whose = connection.scalar(select(column).where(column.class_.id == owner))
-                owner_name = f"{'run' if of_run else 'data set'} {whose or f'number {owner}'}"
+                kind = "run" if of_run else "data set"
+                owner_name = f"{kind} {whose}" if whose else f"{kind} number {owner}"
                 reason = str(error.orig if isinstance(error, DBAPIError) else error).splitlines()[0]
                 yield f"{table.name} of the {owner_name} cannot be read: {reason}"

@@ -217,11 +217,14 @@ def translated(url: URL) -> Iterator[None]:
 
 def _explain(name: str, cause: BaseException | None) -> tuple[str, str | None]:
     first_line = next(iter(str(cause).splitlines()), "unknown error")
-    code, meanings, detail = getattr(cause, "sqlite_errorname", ""), _SQLITE_MEANINGS, ""
+    code = getattr(cause, "sqlite_errorname", "")
+    meanings = _SQLITE_MEANINGS
+    detail = ""
     if not code:
         lost = type(cause).__name__ == "OperationalError" and type(cause).__module__.startswith("psycopg")
         code = getattr(cause, "sqlstate", None) or (_NO_CONNECTION if lost else "")
-        meanings, detail = _POSTGRESQL_MEANINGS, f": {first_line}"
+        meanings = _POSTGRESQL_MEANINGS
+        detail = f": {first_line}"
     for prefix, (meaning, hint) in meanings.items():
         if code.startswith(prefix):
             return f"the results database {name} {meaning.format(wait=BUSY_TIMEOUT_S)}{detail}", hint

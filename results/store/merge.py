@@ -54,7 +54,8 @@ def merge(store: Store, other: str | Path) -> Merged:
     a merge that was killed goes on when it is repeated. Weights and caches stay where they are.
     """
     url = resolve_url(other)
-    file, own_file = sqlite_file(url), sqlite_file(store.url)
+    file = sqlite_file(url)
+    own_file = sqlite_file(store.url)
     if url == store.url or (file and own_file and file.exists() and file.samefile(own_file)):
         raise StoreError(f"{show(url)} cannot be merged into itself", "name another database")
     merged = Merged(show(url))
@@ -93,7 +94,8 @@ def _merge_dataset(here: Connection, there: Connection, dataset: RowMapping) -> 
 
 
 def _merge_run(here: Connection, there: Connection, run: RowMapping, fingerprint: str, merged: Merged) -> None:
-    key, columns = run["key"], _without(run, "id")
+    key = run["key"]
+    columns = _without(run, "id")
     query = select(RunRow.id, RunRow.status, RunRow.record).where(RunRow.key == key)
     own_run = here.execute(query).mappings().one_or_none()
     if own_run is not None and _PROGRESS[own_run["status"]] >= _PROGRESS[run["status"]]:

@@ -42,7 +42,8 @@ def release(revision: str) -> str:
 
 def is_older(revision: str, url: URL) -> bool:
     """Whether tables of a revision need an upgrade; StoreError where one before 1.0, or a newer one, wrote them."""
-    match, own = _REVISION.fullmatch(revision), _REVISION.fullmatch(RELEASE)
+    match = _REVISION.fullmatch(revision)
+    own = _REVISION.fullmatch(RELEASE)
     versions = [tuple(map(int, each.groups())) for each in (match, own) if each]
     if match is None or versions[0] < _FIRST:
         raise StoreError(
@@ -115,7 +116,8 @@ def describe(url_or_path: str | Path | URL) -> Information:
         rows = {table.name: connection.scalar(select(func.count()).select_from(table)) or 0 for table in tables}
         by_status = select(RunRow.status, func.count()).group_by(RunRow.status).order_by(RunRow.status)
         runs = dict(connection.execute(by_status).all())
-    file, how = sqlite_file(url), how_to_upgrade(url) if older else None
+    file = sqlite_file(url)
+    how = how_to_upgrade(url) if older else None
     size = None if file is None else file.stat().st_size
     return Information(show(url), url.get_backend_name(), release(revision), how, rows, runs, size)
 
@@ -143,15 +145,15 @@ def upgrade(url_or_path: str | Path | URL, convert: Convert | None = None) -> st
     """
     url = resolve_url(url_or_path)
     with opened(url, read_only=False) as engine, writing(engine).begin() as connection:
-        found = _revision_of(connection, url)
-        if is_older(found, url):
+        revision = _revision_of(connection, url)
+        if is_older(revision, url):
             _migrate(connection, convert)
             if connection.dialect.name == "sqlite" and connection.exec_driver_sql("PRAGMA foreign_key_check").all():
                 raise StoreError(
                     f"the results database {show(url)} has rows that refer to missing rows; it is left unchanged",
                     "restore it from a copy, or start a new one and merge it: bench db merge",
                 )
-    return found
+    return revision
 
 
 def count_convertible(url_or_path: str | Path | URL, convert: Convert) -> tuple[str, dict[str, tuple[int, int]]]:

@@ -88,7 +88,8 @@ def run_columns(spec: RunSpec, datasets: Mapping[str, int]) -> Columns:
 
 
 def epoch_columns(key: str, record: EpochRecord) -> Columns:
-    what, columns = f"run {key}, stage {record.stage}, epoch {record.epoch}", asdict(record)
+    what = f"run {key}, stage {record.stage}, epoch {record.epoch}"
+    columns = asdict(record)
     for name in ("learning_rate", "train_loss", "val_cider", "seconds", "images_per_second"):
         if columns[name] is not None:
             columns[name] = finite(columns[name], f"{what}: {name}")
@@ -157,11 +158,11 @@ def score_columns(key: str, result: SplitResult) -> list[Columns]:
 
 
 def held_out_columns(key: str, split: str, scores: Mapping[str, Quantity]) -> list[Columns]:
-    found = []
+    rows = []
     for metric, score in scores.items():
         checked = quantity(score, f"run {key}: {metric} on {split}, a reference held out")
-        found.append({"split": split, "metric": metric} | {name: checked[name] for name in ("value", "reason")})
-    return found
+        rows.append({"split": split, "metric": metric} | {name: checked[name] for name in ("value", "reason")})
+    return rows
 
 
 def packed_columns(key: str, result: SplitResult, found: Mapping[str, Mapping[int, float]], kind: str) -> list[Columns]:

@@ -63,7 +63,7 @@ class PackedScores(TypeDecorator[dict[int, float]]):
     def process_bind_param(self, value: Any, dialect: Dialect) -> bytes:  # noqa: ARG002
         """To bytes; an id outside int64 raises OverflowError."""
         ids = sorted(value)
-        return np.array(ids, "<i8").tobytes() + np.array([value[each] for each in ids], "<f8").tobytes()
+        return np.array(ids, "<i8").tobytes() + np.array([value[image_id] for image_id in ids], "<f8").tobytes()
 
     def process_result_value(self, value: Any, dialect: Dialect) -> dict[int, float]:  # noqa: ARG002
         """To a dictionary ascending by image id; ValueError where the blob is damaged."""
@@ -86,7 +86,8 @@ def _unpack_scores(blob: Any) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     if len(blob) % 16:
         raise ValueError(f"{len(blob)} bytes are no ids and scores")
     half = len(blob) // 2
-    ids, scores = np.frombuffer(blob[:half], "<i8"), np.frombuffer(blob[half:], "<f8")
+    ids = np.frombuffer(blob[:half], "<i8")
+    scores = np.frombuffer(blob[half:], "<f8")
     if (ids[1:] <= ids[:-1]).any():
         raise ValueError("the ids do not ascend")
     if not np.isfinite(scores).all():
@@ -105,7 +106,8 @@ class PackedWeights(TypeDecorator[list[list[float]]]):
 
     def process_bind_param(self, value: Any, dialect: Dialect) -> bytes:  # noqa: ARG002
         """To bytes; rows of different lengths raise struct.error, numbers beyond 65,504 OverflowError."""
-        rows, columns = len(value), len(value[0])
+        rows = len(value)
+        columns = len(value[0])
         return struct.pack(f"<II{rows * columns}e", rows, columns, *(number for row in value for number in row))
 
     def process_result_value(self, value: Any, dialect: Dialect) -> list[list[float]]:  # noqa: ARG002
@@ -118,8 +120,8 @@ class PackedWeights(TypeDecorator[list[list[float]]]):
         numbers = np.frombuffer(value, "<f2", offset=_SIZE.size)
         if not np.isfinite(numbers).all():
             raise ValueError("a weight is not finite")
-        found: list[list[float]] = numbers.reshape(rows, columns).tolist()
-        return found
+        weights: list[list[float]] = numbers.reshape(rows, columns).tolist()
+        return weights
 
 
 RELEASE = "v2_0_0"

@@ -128,11 +128,11 @@ class Store:
             if connection.scalar(find) is None:
                 first = {"fingerprint": record.fingerprint, "recorded_at": _now()}
                 connection.execute(insert(DatasetRow).values(**first, **columns))
-            known = connection.scalars(find).one()
-            connection.execute(update(DatasetRow).where(DatasetRow.id == known).values(columns))
-            add_images(connection, known, map(asdict, record.images))
-            connection.execute(delete(SkippedImage).where(SkippedImage.dataset_id == known))
-            insert_all(connection, SkippedImage, skipped, dataset_id=known)
+            dataset_id = connection.scalars(find).one()
+            connection.execute(update(DatasetRow).where(DatasetRow.id == dataset_id).values(columns))
+            add_images(connection, dataset_id, map(asdict, record.images))
+            connection.execute(delete(SkippedImage).where(SkippedImage.dataset_id == dataset_id))
+            insert_all(connection, SkippedImage, skipped, dataset_id=dataset_id)
 
     def plan(self, specs: Sequence[RunSpec]) -> None:
         """Store runs as "planned", so that none is missing without a reason.
@@ -142,13 +142,13 @@ class Store:
         """
         with self.writing() as connection:
             datasets = dict(connection.execute(select(DatasetRow.fingerprint, DatasetRow.id)).all())
-            known = dict(connection.execute(select(RunRow.key, RunRow.status)).all())
-            rows = {spec.key: run_columns(spec, datasets) for spec in specs if spec.key not in known}
+            statuses = dict(connection.execute(select(RunRow.key, RunRow.status)).all())
+            rows = {spec.key: run_columns(spec, datasets) for spec in specs if spec.key not in statuses}
             insert_all(connection, RunRow, rows.values())
             for spec in specs:
-                if spec.key in known:
+                if spec.key in statuses:
                     columns = planned_columns(spec)
-                    if known[spec.key] == "finished" and spec.kind != "captions":
+                    if statuses[spec.key] == "finished" and spec.kind != "captions":
                         del columns["record"]
                     connection.execute(update(RunRow).where(RunRow.key == spec.key).values(columns))
 
@@ -267,8 +267,8 @@ class Store:
 
 def add_images(connection: Connection, dataset: int, images: Iterable[Columns]) -> int:
     """Insert the images that a data set lacks, or that lack references, as in a published copy; gives how many."""
-    known = select(Image.image_id, Image.references).where(Image.dataset_id == dataset)
-    present = {image_id: bool(references) for image_id, references in connection.execute(known)}
+    stored = select(Image.image_id, Image.references).where(Image.dataset_id == dataset)
+    present = {image_id: bool(references) for image_id, references in connection.execute(stored)}
     by_id = {image["image_id"]: image for image in images}
     missing = {
         key: image

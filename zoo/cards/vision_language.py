@@ -105,7 +105,8 @@ _MODELS: dict[str, dict[str, Any]] = {
 }
 
 for _name, _about in _MODELS.items():
-    _hub, _seen = _about.pop("hub"), _about.pop("pretraining")
+    _hub = _about.pop("hub")
+    _seen = _about.pop("pretraining")
     _about |= {"visual": "pixels", "tiny": _TINY}
     _rows: dict[str, Any] = {
         f"{_name}/pretrained": (f"{_hub}, without training here", {}),

@@ -46,8 +46,11 @@ class AoAScan(torch.autograd.Function):
     ) -> Tensor:
         (rows, length, _), width, batch = inputs.shape, query.shape[0], keys.shape[0]
         n_captions = rows // batch
-        heads, n_keys, d_k = batch * keys.shape[1], *keys.shape[2:]
-        keys, values, attention_bias = keys.flatten(0, 1), values.flatten(0, 1), attention_bias.flatten(0, 1)
+        n_keys, d_k = keys.shape[2:]
+        heads = batch * keys.shape[1]
+        keys = keys.flatten(0, 1)
+        values = values.flatten(0, 1)
+        attention_bias = attention_bias.flatten(0, 1)
         scales = LSTMTape.scales(inputs, width)
         scaled_inputs = inputs.new_empty(length, n_captions, batch, 4 * width)
         torch.mul(inputs.view(batch, n_captions, length, -1).permute(2, 1, 0, 3), scales, out=scaled_inputs)
@@ -100,9 +103,11 @@ class AoAScan(torch.autograd.Function):
         to_contexts = gradient.new_empty(length, n_captions, batch, width)
         to_contexts.copy_(gradient.view(batch, n_captions, length, width).permute(2, 1, 0, 3))
         to_contexts = to_contexts.flatten(1, 2)
-        to_states, to_mixed = torch.empty_like(states), torch.empty_like(mixed)
+        to_states = torch.empty_like(states)
+        to_mixed = torch.empty_like(mixed)
         to_states[-1].zero_()
-        to_queries, to_attended = torch.empty_like(queries), torch.empty_like(attended)
+        to_queries = torch.empty_like(queries)
+        to_attended = torch.empty_like(attended)
         to_scores = torch.empty_like(weights)
         norm = _NormGradient(normed, deviations)
         of_attended, of_hidden = gate.split_with_sizes([width, width], 1)
@@ -124,8 +129,10 @@ class AoAScan(torch.autograd.Function):
             torch.bmm(to_scores[t].flatten(2), keys, out=_by_head(to_queries[t], n_captions, d_k))
             to_hidden.add_(norm.back(t, to_queries[t] @ query))
             torch.mm(lstm.back(t, to_hidden), lstm_weight, out=to_states[t])
-        to_gates, hidden_states = lstm.gates().flatten(0, 1), states[1:, :, :width].flatten(0, 1)
-        to_queries, to_mixed = to_queries.flatten(0, 1), to_mixed.flatten(0, 1)
+        to_gates = lstm.gates().flatten(0, 1)
+        hidden_states = states[1:, :, :width].flatten(0, 1)
+        to_queries = to_queries.flatten(0, 1)
+        to_mixed = to_mixed.flatten(0, 1)
         dropped_weights = weights.flatten(3)
         if attention_mask is not None:
             dropped_weights = dropped_weights * attention_mask
@@ -168,7 +175,8 @@ class _NormGradient:
         tiny = torch.finfo(deviations.dtype).tiny
         without_eps = (deviations - EPSILON).clamp_(min=tiny)  # zero for equal numbers, where y is zero too
         scale = deviations * (deviations / without_eps * (channels / max(channels - 1, 1))).sqrt_()
-        self._inputs, self._inverse = normed * scale, deviations.reciprocal()
+        self._inputs = normed * scale
+        self._inverse = deviations.reciprocal()
         self._mean = torch.zeros_like(deviations[0])
 
     def back(self, position: int, gradient: Tensor) -> Tensor:

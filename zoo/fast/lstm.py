@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-_sigmoid_backward, _tanh_backward = torch.ops.aten.sigmoid_backward, torch.ops.aten.tanh_backward
+_sigmoid_backward = torch.ops.aten.sigmoid_backward
+_tanh_backward = torch.ops.aten.tanh_backward
 
 
 class LSTMTape:
@@ -23,7 +24,8 @@ class LSTMTape:
     """
 
     def __init__(self, gates: Tensor, cells: Tensor) -> None:
-        self.gates, self.cells = gates, cells
+        self.gates = gates
+        self.cells = cells
 
     @classmethod
     def blank(cls, like: Tensor, length: int, rows: int, width: int) -> LSTMTape:
@@ -47,7 +49,8 @@ class LSTMTape:
             weight: (4 R, K), multiplied by `scales`.
             added: (rows, 4 R) or (4 R), the rest of the pre-activations, multiplied by `scales`.
         """
-        gates, cell = self.gates[position], self.cells[position + 1, :, 0]
+        gates = self.gates[position]
+        cell = self.cells[position + 1, :, 0]
         past_cell, tanh_cell = self.cells[position].unbind(1)
         torch.addmm(added, past, weight.t(), out=gates.flatten(1))
         input_gate, forget_gate, output_gate, candidate = gates.sigmoid_().unbind(1)
@@ -81,7 +84,8 @@ class LSTMGradient:
 
     def back(self, position: int, to_hidden: Tensor) -> Tensor:
         """The gradient of a position's pre-activations (rows, 4 R), from that of its hidden state (rows, R)."""
-        factors, gradients = self._factors[position], self.gradients[position]
+        factors = self._factors[position]
+        gradients = self.gradients[position]
         if self._to_cell is None:
             to_cell = to_hidden * self._hidden_by_cell[position]
         else:

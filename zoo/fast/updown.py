@@ -8,7 +8,11 @@ from torch import Tensor
 from zoo.fast.lstm import LSTMGradient, LSTMTape
 
 _CHUNK = 10  # positions for which the gradients of the attention's keys are computed at a time
-_ATTENTION_READS, _LANGUAGE_READS, _ATTENDED, _ATTENTION, _LANGUAGE = (0, 2), (1, 4), (2, 3), (3, 4), (4, 5)
+_ATTENTION_READS = (0, 2)
+_LANGUAGE_READS = (1, 4)
+_ATTENDED = (2, 3)
+_ATTENTION = (3, 4)
+_LANGUAGE = (4, 5)
 """Ranges of vectors in `_Windows`, from the first vector of a position: those that each LSTM reads, and each result."""
 
 
@@ -19,7 +23,8 @@ class _Windows:
     """
 
     def __init__(self, vectors: Tensor, width: int) -> None:
-        self.vectors, self.width = vectors, width
+        self.vectors = vectors
+        self.width = width
 
     def at(self, position: int, vector_range: tuple[int, int]) -> Tensor:
         """A range of vectors of one position, (rows, ...)."""
@@ -65,7 +70,8 @@ class UpDownScan(torch.autograd.Function):
     ) -> Tensor:
         (rows, length, _), width, batch = inputs.shape, values.shape[2], keys.shape[0]
         scales = LSTMTape.scales(inputs, width)
-        inputs, language_bias = inputs * scales, language_bias * scales
+        inputs = inputs * scales
+        language_bias = language_bias * scales
         scaled_attention_weight = attention_weight * scales[:, None]
         scaled_language_weight = language_weight * scales[:, None]
         # tanh(x) = 2 sigmoid(2 x) - 1, as in `AdditiveAttention`, whose keys are doubled already.
@@ -102,11 +108,13 @@ class UpDownScan(torch.autograd.Function):
         attention_gates, attention_cells, language_gates, language_cells = tapes
         attention_lstm = LSTMGradient(LSTMTape(attention_gates, attention_cells))
         language_lstm = LSTMGradient(LSTMTape(language_gates, language_cells))
-        states, to_states = _Windows(vectors, width), _Windows(torch.zeros_like(vectors), width)
+        states = _Windows(vectors, width)
+        to_states = _Windows(torch.zeros_like(vectors), width)
         to_states.at_all(_LANGUAGE).copy_(gradient)
         to_scores = torch.empty_like(weights)
         to_queries = query.new_empty(length, rows, query.shape[0])
-        slopes, transposed_values = score.view(-1) * 4.0, values.transpose(1, 2)
+        slopes = score.view(-1) * 4.0
+        transposed_values = values.transpose(1, 2)
         for t in reversed(range(length)):
             to_read = to_states.at(t, _LANGUAGE_READS)
             torch.addmm(to_read, language_lstm.back(t, to_states.at(t, _LANGUAGE)), language_weight, out=to_read)
@@ -125,7 +133,8 @@ class UpDownScan(torch.autograd.Function):
             read = states.at_all(vector_range).transpose(0, 1).reshape(length * rows, -1)
             return to_products.flatten(0, 1).t() @ read
 
-        to_inputs, to_language = attention_lstm.gates(), language_lstm.gates()
+        to_inputs = attention_lstm.gates()
+        to_language = language_lstm.gates()
         by_image = weights.permute(1, 3, 0, 2).reshape(batch, n_regions, -1)
         to_attended = to_states.at_all(_ATTENDED).view(batch, -1, length, width)
         to_attended = to_attended.transpose(1, 2).reshape(batch, -1, width)
@@ -144,7 +153,8 @@ class UpDownScan(torch.autograd.Function):
 
 def _to_keys(to_scores: Tensor, active: Tensor, score: Tensor) -> Tensor | None:
     """The gradient of the keys (B, L, A), in chunks of positions, since its summands are as large as `active`."""
-    to_keys, slopes = None, score.view(-1) * 2.0
+    to_keys = None
+    slopes = score.view(-1) * 2.0
     for chunk, sums in zip(torch.split(to_scores, _CHUNK), torch.split(active, _CHUNK), strict=True):
         slope = torch.ops.aten.sigmoid_backward(slopes.expand_as(sums), sums)
         summand = slope.mul_(chunk[..., None]).sum((0, 2))

@@ -49,7 +49,8 @@ class AdditiveAttention(nn.Module):
         projected = F.linear(queries, self.query.weight).view(keys.shape[0], -1, 1, keys.shape[2])
         # tanh(x) = 2 sigmoid(2 x) - 1, and the softmax ignores the constant. On CPUs a sigmoid takes a sixth of the
         # time of tanh. `project` doubles the keys.
-        hidden, weight = torch.sigmoid(torch.add(keys[:, None], projected, alpha=2)), self.score.weight.view(-1)
+        hidden = torch.sigmoid(torch.add(keys[:, None], projected, alpha=2))
+        weight = self.score.weight.view(-1)
         if len(attention_bias) == len(queries) and not autocasts(hidden):  # autocast would round the bias to -inf
             scores = torch.addmv(attention_bias.view(-1), hidden.flatten(0, 2), weight, alpha=2)
             scores = scores.view(hidden.shape[:-1])

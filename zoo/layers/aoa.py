@@ -44,7 +44,8 @@ class MemoriesAttention(nn.Module):
 
     def __init__(self, n_heads: int, n_memories: int, dropout: float) -> None:
         super().__init__()
-        self.n_heads, self.n_memories = n_heads, n_memories
+        self.n_heads = n_heads
+        self.n_memories = n_memories
         self.dropout = nn.Dropout(dropout)
 
     def prepare(self, keys: Tensor, values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:

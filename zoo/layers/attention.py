@@ -113,7 +113,8 @@ class MultiHeadAttention(nn.Module):
         self, d_model: int, n_heads: int, *, dropout: float | None = None, gate: nn.Module | None = None
     ) -> None:
         super().__init__()
-        self.n_heads, self.d_head = n_heads, head_width(d_model, n_heads)
+        self.n_heads = n_heads
+        self.d_head = head_width(d_model, n_heads)
         self.query = nn.Linear(d_model, d_model)
         self.key = nn.Linear(d_model, d_model)
         self.value = nn.Linear(d_model, d_model)

@@ -93,7 +93,8 @@ class DynamicExpansion(nn.Module):
 
         `mask` (B, T), if not causal, is true at valid positions; others contribute nothing and collect nothing.
         """
-        streams, width = self.streams, x.shape[-1]
+        streams = self.streams
+        width = x.shape[-1]
         projection = fuse_linears(streams.selector, self.condition, self.key, streams.value_a, streams.value_b)
         selector, condition, key, values = torch.split(F.linear(x, *projection), [width] * 3 + [2 * width], -1)
         # (C_i + Q_e) . K_j = C_i . K_j + Q_e . K_j, so no expanded query is ever built.
@@ -139,7 +140,8 @@ class DynamicExpansion(nn.Module):
         one tensor is concatenated and reordered in less time than five. expand: (R, 2, j, i, E), the normalised weights
         of positions j in the elements of positions i, of both streams.
         """
-        batch, length = like.shape[0], len(self.queries)
+        batch = like.shape[0]
+        length = len(self.queries)
         rows = like.new_zeros(batch, 2, 0, 2 * like.shape[-1] + length, dtype=product_type(like))
         return {"rows": rows, "expand": full_precision(like.new_zeros(batch, 2, 0, 0, length))}
 
@@ -155,7 +157,8 @@ class DynamicExpansion(nn.Module):
             matrix (2, E + 1, D + 1), which maps the summed weights of the E elements to their part of the biases B and
             to their total; its last row is a constant that keeps the total away from 0.
         """
-        streams, element = self.streams, (self.queries @ self.key.weight, self.queries @ self.key.bias)
+        streams = self.streams
+        element = (self.queries @ self.key.weight, self.queries @ self.key.bias)
         layers = (streams.selector, element, streams.value_a, self.condition, streams.value_b, self.key)
         biases = full_precision(F.pad(self.biases, (0, 0, 0, 1))).expand(2, -1, -1)
         totals = torch.cat((biases, self.totals.to(biases.dtype)), -1)
@@ -168,14 +171,16 @@ class DynamicExpansion(nn.Module):
         the new position's forward rows and its backward row are computed. Dropout is not applied.
         """
         weight, bias, totals = projection
-        width, length = x.shape[-1], len(self.queries)
+        width = x.shape[-1]
+        length = len(self.queries)
         selector, new = torch.split(F.linear(x, weight, bias), [width, length + 4 * width], -1)
         # Two rows of equal length: they overlap by E, since the second row's first E entries are unused.
         rows = append(cache["rows"], new.unfold(-1, length + 2 * width, 2 * width).transpose(1, 2))
         element, values, inner = torch.split(rows, [length, width, width], -1)
         condition, key = inner.unbind(1)
         # Scores of the new position's elements against all positions, and of all elements against the new position.
-        forward_scores, backward_scores = key @ condition[:, -1, :, None], condition @ key[:, -1, :, None]
+        forward_scores = key @ condition[:, -1, :, None]
+        backward_scores = condition @ key[:, -1, :, None]
         scores = _add_element_scores(forward_scores, backward_scores, element[:, 0])  # (R, 2, T, E)
         # relu(z) for stream a, -relu(-z) for b, whose sums are then negative too.
         weights = torch.clamp(full_precision(scores)[:, None], *self.streams.bounds)  # (R, 2, 2, T, E)
@@ -229,7 +234,8 @@ class StaticExpansion(nn.Module):
 
         Masked positions get an output too, which is meaningless and does not affect other positions.
         """
-        streams, width = self.streams, x.shape[-1]
+        streams = self.streams
+        width = x.shape[-1]
         projection = fuse_linears(streams.value_a, streams.value_b, streams.selector, self.key)
         values, selector, key = torch.split(F.linear(x, *projection), [2 * width, width, width], -1)
         # The scores Z^T (B, L, N) are not divided by sqrt(d), which normalising would undo.

@@ -34,7 +34,8 @@ def pair_geometry(boxes: Tensor, others: Tensor, *, pixel_sizes: bool = False) -
     """
     centre, size = _centre_and_size(boxes, pixel_sizes)
     other_centre, other_size = _centre_and_size(others, pixel_sizes)
-    size, other_size = size[:, :, None], other_size[:, None]
+    size = size[:, :, None]
+    other_size = other_size[:, None]
     ratio = size / other_size if pixel_sizes else other_size / size
     offset = (other_centre[:, None] - centre[:, :, None]).abs() / size
     relative = torch.cat((offset.clamp(min=_MIN_OFFSET), ratio), -1).log()
@@ -85,7 +86,8 @@ def grid_cells(height: int, width: int, *, like: Tensor) -> Tensor:
     They have the type and device of `like`.
     """
     rows, columns = (torch.arange(side, dtype=like.dtype, device=like.device) for side in (height, width))
-    y, x = rows[:, None].expand(height, width), columns.expand(height, width)
+    y = rows[:, None].expand(height, width)
+    x = columns.expand(height, width)
     return torch.stack((x / width, y / height, (x + 1) / width, (y + 1) / height), -1).flatten(0, 1)
 
 
@@ -144,7 +146,8 @@ class RelationAttention(MultiHeadAttention):
         """
         queries = x + code
         content, content_code = memory or (x, code)
-        heads, keys = self._heads(self.query(queries)), self._heads(self.key(content + content_code))
+        heads = self._heads(self.query(queries))
+        keys = self._heads(self.key(content + content_code))
         attended = attend(heads, keys, self._heads(self.value(content)), mask, self._rate(), weights)
         return self._output(attended, queries)
 

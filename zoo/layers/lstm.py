@@ -26,7 +26,9 @@ class LSTMCell(nn.Module):
 
     def __init__(self, d_input: int, d_hidden: int, d_past: int, *, maxout: bool = False, bias: bool = True) -> None:
         super().__init__()
-        self.d_hidden, self.maxout, self.biased = d_hidden, maxout, bias
+        self.d_hidden = d_hidden
+        self.maxout = maxout
+        self.biased = bias
         gates = 5 if maxout else 4
         self.matrices_in = {"input": gates, "recurrent": gates}
         width = gates * d_hidden

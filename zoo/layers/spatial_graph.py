@@ -37,7 +37,8 @@ def spatial_graph(boxes: Tensor, mask: Tensor | None = None, *, mode: GraphMode 
         (B, L, L) uint8 of `CHILD`, `NEIGHBOUR` (the diagonal too) and `PARENT`, 0 in rows and columns of padding.
     """
     boxes = boxes.to(torch.promote_types(boxes.dtype, torch.float32))
-    low, high = boxes[..., :2], boxes[..., 2:]
+    low = boxes[..., :2]
+    high = boxes[..., 2:]
     sides = torch.minimum(high[:, :, None], high[:, None]) - torch.maximum(low[:, :, None], low[:, None])
     if mode == "paper":
         sides = sides.clamp(min=0)
@@ -60,7 +61,8 @@ class SpatialGraphAttention(nn.Module):
 
     def __init__(self, d_model: int, n_heads: int, dropout: float, gate: nn.Module) -> None:
         super().__init__()
-        self.n_heads, self.d_head = n_heads, head_width(d_model, n_heads)
+        self.n_heads = n_heads
+        self.d_head = head_width(d_model, n_heads)
         self.query = nn.Linear(d_model, d_model)
         self.keys = nn.ModuleList(nn.Linear(d_model, d_model) for _ in range(3))
         self.values = nn.ModuleList(nn.Linear(d_model, d_model) for _ in range(3))

@@ -59,7 +59,8 @@ class SentinelAttention(nn.Module):
             keys, attention_bias: from `project`.
             values: (B, L, D), the regions.
         """
-        images, width = keys.shape[0], keys.shape[2]
+        images = keys.shape[0]
+        width = keys.shape[2]
         f = self.dropout(self.sentinel(sentinel).relu())
         q = self.dropout(self.state(state).tanh())
         query = self.query(q)

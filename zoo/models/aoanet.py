@@ -109,7 +109,9 @@ class AoACaptioner(RecurrentCaptioner):
         The query is W norm(h) + b = W G (h - mean(h)) / (deviation + eps) + (W s + b), where G is the norm's gain and s
         its shift. Subtracting from the rows of W G their means has the same effect as subtracting mean(h).
         """
-        norm, query, mix = self.query_norm, self.query, self.gate.mix
+        norm = self.query_norm
+        query = self.query
+        mix = self.gate.mix
         scaled = query.weight * norm.gain
         of_hidden = torch.cat((scaled - scaled.mean(1, keepdim=True), mix.weight[:, self.d_model :]))
         bias = torch.cat((torch.zeros_like(query.bias), mix.bias))
@@ -131,7 +133,9 @@ class AoACaptioner(RecurrentCaptioner):
         keys = images["keys"]
         (batch, n_heads, n_keys, _), (rows, length, _) = keys.shape, inputs.shape
         of_context, of_hidden = self.lstm.recurrent.weight.split_with_sizes([self.d_model, self.d_model], 1)
-        norm, query = self.query_norm, self.query  # the norm's gain and shift become part of the query layer
+        # the norm's gain and shift become part of the query layer
+        norm = self.query_norm
+        query = self.query
         contexts: Tensor = AoAScan.apply(
             *(inputs, keys, images["values"], images["attention_bias"]),
             _dropout_factors(self.context_dropout, inputs, (length, rows, self.d_model)),

@@ -57,7 +57,8 @@ class Att2in(RecurrentCaptioner):
             self.embedding = nn.Sequential(words, nn.ReLU(), nn.Dropout(dropout))
             self.region_embedding = nn.Sequential(nn.Linear(visual_dim, d_model), nn.ReLU(), nn.Dropout(dropout))
         else:
-            self.embedding, self.region_embedding = words, nn.Sequential()
+            self.embedding = words
+            self.region_embedding = nn.Sequential()
             init_words_and_vocabulary(words, self.vocabulary)
         d_regions = d_model if rectified else visual_dim
         self.everywhere = attended == "all"
@@ -77,7 +78,8 @@ class Att2in(RecurrentCaptioner):
         if self.everywhere:
             hidden, cell = self.lstm(inputs + attended, rows["hidden"], rows["cell"])
         else:
-            preactivations, n_gates = self.lstm.preactivate(inputs, rows["hidden"]), 3 * self.d_model
+            preactivations = self.lstm.preactivate(inputs, rows["hidden"])
+            n_gates = 3 * self.d_model
             candidates = preactivations[:, n_gates:] + attended
             hidden, cell = self.lstm.update(preactivations[:, :n_gates], candidates, rows["cell"])
         return hidden, {"hidden": hidden, "cell": cell}

@@ -161,7 +161,8 @@ class ConditionalGRU(RecurrentCaptioner):
     def advance(self, inputs: Tensor, rows: Rows, images: dict[str, Tensor]) -> tuple[Tensor, Rows]:
         """See `RecurrentCaptioner.advance`; the output is [h ; h' ; c]."""
         first_state: Tensor = self.first(inputs, rows["state"])
-        image, mask = images["image"], images["mask"]
+        image = images["image"]
+        mask = images["mask"]
         context = self.glance(first_state.view(len(image), -1, self.d_model), image, mask).flatten(0, 1)
         state = self.second(self.second.project(context), first_state)
         return torch.cat((state, first_state, context), 1), {"state": state}

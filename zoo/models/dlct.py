@@ -70,8 +70,10 @@ def alignment(boxes: Tensor, cells: Tensor) -> Tensor:
     Args:
         boxes: (B, R, 4); cells: (B or 1, G, 4), of a grid over the whole image; x1, y1, x2, y2 in [0, 1].
     """
-    low, high = boxes[:, :, None, :2], boxes[:, :, None, 2:]
-    near, far = cells[:, None, :, :2], cells[:, None, :, 2:]
+    low = boxes[:, :, None, :2]
+    high = boxes[:, :, None, 2:]
+    near = cells[:, None, :, :2]
+    far = cells[:, None, :, 2:]
     return (((far > low) | (far >= 1)) & (near <= high)).all(-1)
 
 
@@ -87,8 +89,11 @@ class DualLevelLayer(nn.Module):
 
     def forward(self, x: Tensor, geometry: Geometry, neighbours: tuple[Tensor, Tensor]) -> Tensor:
         """Regions and cells (B, N, D) to the same; `neighbours` are those of the geometry."""
-        n_regions, code, mask = geometry.aligned.shape[1], geometry.code, geometry.mask
-        regions, cells = slice(None, n_regions), slice(n_regions, None)
+        n_regions = geometry.aligned.shape[1]
+        code = geometry.code
+        mask = geometry.mask
+        regions = slice(None, n_regions)
+        cells = slice(n_regions, None)
         region_weights, cell_weights = geometry.weights
         near_regions, near_cells = neighbours
         within_regions = self.regions(x[:, regions], mask[:, regions], code[:, regions], region_weights[..., regions])

@@ -113,9 +113,9 @@ def _create_backbone(name: str, options: dict[str, Any], drop_path: float) -> nn
     try:
         backbone: nn.Module = timm.create_model(name, pretrained=False, num_classes=0, **options)
     except (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        listed = ", ".join(f"{key}={value!r}" for key, value in options.items()) or "(none)"
+        described = ", ".join(f"{key}={value!r}" for key, value in options.items()) or "(none)"
         raise ZooError(
-            f"the backbone {name!r} cannot be built with options {listed}: {error}",
+            f"the backbone {name!r} cannot be built with options {described}: {error}",
             "backbone=... is a name of timm.list_models(), backbone_options=... arguments of that model",
         ) from error
     if hasattr(backbone, "head"):  # without classes some heads still have a norm, which would be an unused weight

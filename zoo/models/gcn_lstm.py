@@ -37,11 +37,14 @@ class RelationGraph(nn.Module):
     def __init__(self, dim: int, n_labels: int, dropout: float, *, identity: bool = True) -> None:
         super().__init__()
         self.identity = identity
-        self.loop, self.loop_gate = nn.Linear(dim, dim), nn.Linear(dim, 1)
+        self.loop = nn.Linear(dim, dim)
+        self.loop_gate = nn.Linear(dim, 1)
         self.connected = n_labels > 1
         if self.connected:
-            self.forth, self.forth_gate = nn.Linear(dim, dim, bias=False), nn.Linear(dim, 1, bias=False)
-            self.back, self.back_gate = nn.Linear(dim, dim, bias=False), nn.Linear(dim, 1, bias=False)
+            self.forth = nn.Linear(dim, dim, bias=False)
+            self.forth_gate = nn.Linear(dim, 1, bias=False)
+            self.back = nn.Linear(dim, dim, bias=False)
+            self.back_gate = nn.Linear(dim, 1, bias=False)
             self.label_bias = nn.Parameter(torch.zeros(n_labels, dim))
             self.label_gate = nn.Parameter(torch.zeros(n_labels, 1))
         self.dropout = nn.Dropout(dropout)
@@ -56,7 +59,8 @@ class RelationGraph(nn.Module):
             all_labels = torch.arange(len(self.label_gate), device=relations.device)
             labels = (relations[..., None] == all_labels).to(regions.dtype)
             x = x + self._received(regions, gates, labels, self.forth, self.forth_gate)
-            gates, labels = gates.transpose(1, 2), labels.transpose(1, 2)
+            gates = gates.transpose(1, 2)
+            labels = labels.transpose(1, 2)
             x = x + self._received(regions, gates, labels, self.back, self.back_gate)
         convolved: Tensor = self.dropout(x.relu())
         return convolved
@@ -106,11 +110,13 @@ def spatial_labels(boxes: Tensor, diagonal: float) -> Tensor:
     """
     dx, dy = _offsets(boxes).unbind(-1)
     upper = (dy > 0) | ((dy == 0) & (dx < 0))
-    across, down = torch.where(upper, dx, -dx), torch.where(upper, dy, -dy)
+    across = torch.where(upper, dx, -dx)
+    down = torch.where(upper, dy, -dy)
     octant = 1 + (down > across).long() + (across < 0).long() + (down < -across).long() + 4 * (~upper).long()
     distance = (dx.square() + dy.square()).sqrt()
     near = (distance <= _NEAR * diagonal) & (distance > 0)
-    low, high = boxes[..., :2], boxes[..., 2:]
+    low = boxes[..., :2]
+    high = boxes[..., 2:]
     within = (low[:, None] >= low[:, :, None]).all(-1) & (high[:, None] <= high[:, :, None]).all(-1)
     same = within & within.transpose(1, 2)
     diagonal_mask = torch.eye(boxes.shape[1], dtype=torch.bool, device=boxes.device)
@@ -136,7 +142,8 @@ def regat_labels(boxes: Tensor, diagonal: float) -> Tensor:
     """
     dx, dy = _offsets(boxes).unbind(-1)
     distance = (dx.square() + dy.square()).sqrt()
-    sine, cosine = dy / distance, dx / distance
+    sine = dy / distance
+    cosine = dx / distance
     below = torch.where(dx >= 0, sine.arcsin() + 2 * math.pi, 2 * math.pi - sine.arccos())
     angle = torch.where(dy < 0, below, torch.where(dx >= 0, sine.arcsin(), cosine.arccos()))
     reverse = torch.where(dy < 0, angle - math.pi, 2 * math.pi - angle)
@@ -144,7 +151,8 @@ def regat_labels(boxes: Tensor, diagonal: float) -> Tensor:
     angle = torch.where(first, angle, reverse.transpose(1, 2))
     near = (distance < _NEAR * diagonal) & (distance > 0)
     octant = torch.where(near, (angle / (math.pi / 4)).ceil() + 3, 0).long()
-    low, high = boxes[..., :2], boxes[..., 2:]
+    low = boxes[..., :2]
+    high = boxes[..., 2:]
     within = (low[:, None] > low[:, :, None]).all(-1) & (high[:, None] < high[:, :, None]).all(-1)
     labels = _labels(within, _overlaps(boxes, 1.0) >= _OVERLAP, octant)
     diagonal_mask = torch.eye(boxes.shape[1], dtype=torch.bool, device=boxes.device)
@@ -247,7 +255,9 @@ class GCNLSTM(RecurrentCaptioner):
             raise ZooError(f"n_labels must be at least {min_labels} with graph={graph!r}, not {n_labels}")
         if len(picture) != 2 or min(picture) < 1:
             raise ZooError(f"picture must be a width and a height in pixels, not {picture}", "for example 640,480")
-        self.graph, self.picture, self.quirks = graph, tuple(picture), quirks
+        self.graph = graph
+        self.picture = tuple(picture)
+        self.quirks = quirks
         d_embedding = d_embedding or d_model
         self.convolution = RelationGraph(visual_dim, n_labels or _LABELS[graph], dropout, identity=identity)
         self.embedding = nn.Sequential(nn.Embedding(vocab_size, d_embedding), nn.ReLU(), nn.Dropout(dropout))

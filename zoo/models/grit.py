@@ -155,7 +155,8 @@ _FIRST = "cap_generator.layers.0."
 
 class _GRITConverter(Converter):
     def select(self, name: str, official: Mapping[str, Tensor], sizes: Mapping[str, Any]) -> Tensors:
-        heads, model_heads = sizes["heads"], default_arguments(name)["heads"]
+        heads = sizes["heads"]
+        model_heads = default_arguments(name)["heads"]
         if heads != model_heads:
             variant = "grit" if heads == "parallel" else f"grit/{heads}"
             raise ZooError(f"these weights have {heads} heads, but {name} has {model_heads} heads", f"choose {variant}")

@@ -33,7 +33,8 @@ class MemoryAttention(MultiHeadAttention):
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:  # type: ignore[override]
         """(B, L, D) to (B, L, D); `mask` (B, L) is true at valid regions."""
-        slots, d_k = self.memory_keys.shape[1], x.shape[-1] // self.n_heads
+        slots = self.memory_keys.shape[1]
+        d_k = x.shape[-1] // self.n_heads
         keys = self._append_slots(self.key(x), self.memory_keys * d_k**0.5)
         values = self._append_slots(self.value(x), self.memory_values * slots**0.5)
         return super().forward(x, keys, values, F.pad(mask, (0, slots), value=True))

@@ -156,7 +156,10 @@ class PureT(StackedCaptioner):
                 f"grid {grid}, window {window} and shift {shift} make no windows",
                 "choose a grid from 1 to 1000, a window from 1 to 100, and a shift from 0 to below the window",
             )
-        self.grid, self.window, self.shift, self.global_once = grid, window, shift, global_once
+        self.grid = grid
+        self.window = window
+        self.shift = shift
+        self.global_once = global_once
         self.input = nn.Sequential(nn.Linear(visual_dim, d_model), nn.CELU(ALPHA, inplace=True), nn.Dropout(dropout))
         self.encoder_layers = nn.ModuleList()
         for _ in range(n_encoder_layers):
@@ -181,7 +184,8 @@ class PureT(StackedCaptioner):
         return Memory(x[:, :-1], mask, {"global": x[:, -1]})
 
     def decode(self, memory: Memory, tokens: Tensor) -> Tensor:
-        x, memory = self.embedding(tokens), _with_global(memory)
+        x = self.embedding(tokens)
+        memory = _with_global(memory)
         attention_bias, projected = self._project_memory(memory)
         for layer, (keys, values) in zip(self._decoder_layers(), projected, strict=True):
             fused = layer.fusion(x, layer.fusion.project(memory.features[:, -1:]))

@@ -104,7 +104,8 @@ class LanguageAwareAttention(PlacedCrossAttention):
             attention_bias: from `mask_to_bias`.
             language: (B * n, T, D), the language token of each word.
         """
-        images, width = keys.shape[0], queries.shape[-1]
+        images = keys.shape[0]
+        width = queries.shape[-1]
         heads = self._heads(self.query(queries).view(images, -1, width)) * (width // self.n_heads) ** -0.5
         words = self._heads(self.signal(language).view(images, -1, width))
         visual_scores = heads @ keys.transpose(-1, -2) + attention_bias
@@ -220,7 +221,8 @@ class RSTNet(DoublyResidualCaptioner):
         return logits
 
     def start(self, memory: Memory) -> DecodingState:
-        state, mixer = super().start(memory), self.language.mixer
+        state = super().start(memory)
+        mixer = self.language.mixer
         rows = {_SIGNAL + name: tensor for name, tensor in mixer.start(memory.features).items()}
         weight, bias = mixer.projection()
         positions = self.language.positions.rows()

@@ -74,7 +74,8 @@ def average_with_messages(nodes: Tensor, valid_relation: Tensor, *messages: tupl
         valid_relation: (B, M), true where a relation is not padding.
         messages: pairs of receiving nodes (B, M) and the vectors that they receive (B, M, D), one per relation.
     """
-    weight, count = valid_relation[..., None].to(nodes.dtype), torch.ones_like(nodes[..., :1])
+    weight = valid_relation[..., None].to(nodes.dtype)
+    count = torch.ones_like(nodes[..., :1])
     for receiver, message in messages:
         nodes = nodes.scatter_add(1, receiver[..., None].expand(-1, -1, nodes.shape[-1]), message * weight)
         count = count.scatter_add(1, receiver[..., None], weight)
@@ -112,7 +113,8 @@ class SentenceGraph(nn.Module):
             relations: (B, M, 3), -1 where padded.
             embed: words to vectors (..., E).
         """
-        valid_object, valid_relation = objects >= 0, (relations >= 0).all(-1)
+        valid_object = objects >= 0
+        valid_relation = (relations >= 0).all(-1)
         subject, obj, label = relations.clamp(min=0).unbind(-1)
         words = embed(objects.clamp(min=0))
         triple = torch.cat((take_nodes(words, subject), take_nodes(words, obj), embed(label.clamp(min=0))), -1)
@@ -164,7 +166,9 @@ class SentenceDecoder(nn.Module):
         """See `RecurrentCaptioner.advance`."""
 
         def read(attention: Tensor) -> Tensor:
-            keys, nodes, attention_bias = images["sentence_keys"], images["sentence_nodes"], images["sentence_bias"]
+            keys = images["sentence_keys"]
+            nodes = images["sentence_nodes"]
+            attention_bias = images["sentence_bias"]
             return torch.cat((self.attention(attention, keys, nodes, attention_bias), attention), 1)
 
         return two_lstms(self.lstm, self.language_lstm, read, inputs, rows)
@@ -237,7 +241,8 @@ class SGAE(RecurrentCaptioner):
     def encode(self, visual: Visual) -> Memory:
         """See `Captioner.encode`; words of a scene graph are entries of the vocabulary."""
         features, mask = self.valid_features(visual)
-        nodes, valid = self.region_embedding(features), mask
+        nodes = self.region_embedding(features)
+        valid = mask
         if self.graph is not None:
             if visual.relations is None or visual.attributes is None:
                 raise ZooError(
@@ -313,7 +318,8 @@ class SGAE(RecurrentCaptioner):
 class _SGAEConverter(Converter):
     def tensors(self, official: Mapping[str, Tensor]) -> Tensors:
         """See `Converter.tensors`; only LSTMs that the checkpoint has are converted."""
-        tensors, d_word = super().tensors(official), official["embed.0.weight"].shape[1]
+        tensors = super().tensors(official)
+        d_word = official["embed.0.weight"].shape[1]
         for core, prefix in (("rela_core", ""), ("ssg_core", "sentences.")):
             if f"{core}.att_lstm.weight_ih" in official:
                 tensors |= convert_attention_lstm(official, f"{core}.att_lstm", prefix, d_word)

@@ -72,7 +72,8 @@ class ShowAttendTell(RecurrentCaptioner):
         return torch.cat((hidden, attended), 1), {"hidden": hidden, "cell": cell}
 
     def predict(self, outputs: Tensor, words: Tensor) -> Tensor:
-        hidden, attended = outputs[..., : self.d_model], outputs[..., self.d_model :]
+        hidden = outputs[..., : self.d_model]
+        attended = outputs[..., self.d_model :]
         deep = words + self.hidden_output(self.hidden_dropout(hidden)) + self.attended_output(attended)
         return super().predict(deep, words)
 

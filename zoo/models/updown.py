@@ -82,7 +82,8 @@ class UpDown(RecurrentCaptioner):
         return {"language_weight": weight, "language_bias": lstm.input.bias + lstm.recurrent.bias}
 
     def advance(self, inputs: Tensor, rows: Rows, images: dict[str, Tensor]) -> tuple[Tensor, Rows]:
-        width, state = self.d_model, rows["state"]
+        width = self.d_model
+        state = rows["state"]
         past, language_cell, attention_cell = torch.split(state, [2 * width, width, width], 1)
         attention, attention_cell = self.lstm(inputs, past, attention_cell)
         attended = self.attention(attention, images["keys"], images["values"], images["attention_bias"])
@@ -94,7 +95,8 @@ class UpDown(RecurrentCaptioner):
         return language, {"state": torch.cat((language, attention, language_cell, attention_cell), 1)}
 
     def scan(self, inputs: Tensor, images: dict[str, Tensor]) -> Tensor:
-        width, language = self.d_model, self.language_lstm
+        width = self.d_model
+        language = self.language_lstm
         of_language, of_attention = self.lstm.recurrent.weight.split_with_sizes([width, width], 1)
         past_attention, past_language = language.recurrent.weight.split_with_sizes([width, width], 1)
         states: Tensor = UpDownScan.apply(
@@ -110,7 +112,8 @@ class UpDown(RecurrentCaptioner):
 
 class _UpDownConverter(Converter):
     def tensors(self, official: Mapping[str, Tensor]) -> Tensors:
-        d_word, d_state = official["embed.0.weight"].shape[1], official["core.lang_lstm.weight_hh"].shape[1]
+        d_word = official["embed.0.weight"].shape[1]
+        d_state = official["core.lang_lstm.weight_hh"].shape[1]
         attention = convert_attention_lstm(official, "core.att_lstm", "", d_word)
         language = convert_lstm(official, "core.lang_lstm", "language_lstm", d_state)
         return super().tensors(official) | attention | language

@@ -196,7 +196,8 @@ def _cross_attending(
     from transformers import DynamicCache, EncoderDecoderCache
 
     cache = EncoderDecoderCache(DynamicCache(past) if past else DynamicCache(), DynamicCache(images))
-    rows, length = tokens.shape[0], images[0][0].shape[2]
+    rows = tokens.shape[0]
+    length = images[0][0].shape[2]
     output = decoder(
         input_ids=tokens,
         attention_mask=attention_bias,
@@ -312,7 +313,8 @@ class Git(VisionLanguage):
                 for (image_keys, image_values), (word_keys, word_values) in zip(images, past, strict=True)
             ]
         cache = DynamicCache(context)
-        n_past, length = context[0][0].shape[2] - n_visual, tokens.shape[1]
+        n_past = context[0][0].shape[2] - n_visual
+        length = tokens.shape[1]
         positions = torch.arange(n_past, n_past + length, device=tokens.device).expand_as(tokens)
         embedded = self.network.git.embeddings(input_ids=tokens, position_ids=positions)
         attention_bias = _causal_bias(length, n_visual + n_past, embedded)

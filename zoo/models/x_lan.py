@@ -91,7 +91,8 @@ class XLAN(RecurrentCaptioner):
         visible = (images["attention_bias"], images["share"])
         vectors = [hidden]
         for index, attention in enumerate(self._attentions()):
-            keys, values = images[f"{index}.keys"], images[f"{index}.values"]
+            keys = images[f"{index}.keys"]
+            values = images[f"{index}.values"]
             vectors.append(self.dropout(attention(vectors[-1][:, None], keys, values, visible).squeeze(1)))
         attended = self.attended_norm(self.attended(torch.cat(vectors, 1)))
         context = F.glu(self.context(torch.cat((attended, hidden), 1)), 1)

@@ -33,7 +33,8 @@ class XLinearDecoderLayer(ResidualLayer):
         super().__init__(dropouts.branch, post_norm=True)
         self.word_attention = XLinearAttention(d_model, n_heads, d_attention, dropouts.attention)
         self.cross_attention = XLinearAttention(d_model, n_heads, d_attention, dropouts.attention)
-        self.cross_norm, self.query_norm = nn.LayerNorm(d_model), nn.LayerNorm(d_model)
+        self.cross_norm = nn.LayerNorm(d_model)
+        self.query_norm = nn.LayerNorm(d_model)
         self.fusion = None if last else Fusion(d_model, dropouts.fusion)
         self.build_feed_forward(d_model, None if last else d_ff, nn.LayerNorm)
 
@@ -96,7 +97,8 @@ class XTransformer(Captioner):
     ) -> None:
         super().__init__()
         self.visual = VisualSpec("regions", visual_dim)
-        self.vocab_size, self.max_len = vocab_size, max_len
+        self.vocab_size = vocab_size
+        self.max_len = max_len
         dropouts = XLinearDropouts(dropout, attention_dropout, fusion_dropout)
         self.region_embedding = nn.Sequential(*_celu_norm(visual_dim, d_model), nn.Dropout(dropout))
         self.encoder = XLinearEncoder(d_model, n_heads, n_encoder_layers, dropouts, d_attention=d_attention, d_ff=d_ff)
@@ -130,7 +132,8 @@ class XTransformer(Captioner):
         visible_regions = visibility(memory.mask, x.dtype)
         visible_words = visibility(counts.new_ones(1, length, length, dtype=torch.bool).tril(), x.dtype)
         for layer in self._layers():
-            words, regions = layer.word_attention.project(x), layer.cross_attention.project(memory.features)
+            words = layer.word_attention.project(x)
+            regions = layer.cross_attention.project(memory.features)
             query, x = layer(queries[-1], x, words, visible_words, regions, visible_regions)
             queries.append(query)
         return self._predict(queries)
@@ -149,9 +152,11 @@ class XTransformer(Captioner):
         return DecodingState(images, rows, {"position": position})
 
     def step(self, tokens: Tensor, state: DecodingState) -> tuple[Tensor, DecodingState]:
-        images, position = state.images, state.shared["position"]
+        images = state.images
+        position = state.shared["position"]
         x = self.embedding_norm(self.embedding(tokens[:, None], position))
-        total, new_caches = state.rows["sum"] + x[:, 0], []
+        total = state.rows["sum"] + x[:, 0]
+        new_caches = []
         queries = [self._first_query(images["query"], total[:, None] / (position + 1))]
         caches = {"keys_values": widen(state.rows["keys_values"])}
         visible_regions = (images["attention_bias"], images["share"])

@@ -412,7 +412,8 @@ class TrialReporter(Reporter):
 
     def __init__(self, reporter: Reporter) -> None:
         self._reporter = reporter
-        self.console, self.display = reporter.console, reporter.display
+        self.console = reporter.console
+        self.display = reporter.display
 
     def note(self, text: str, style: str = "") -> None:
         """Print nothing."""

@@ -35,7 +35,8 @@ def new_model(
         raise BenchError(
             f"NAME {shortened(name)!r} is not lower-case letters, digits and _, beginning with a letter", _HINT
         )
-    model, test = out / f"{name}.py", out / f"test_{name}.py"
+    model = out / f"{name}.py"
+    test = out / f"test_{name}.py"
     with write_errors(out):
         for path in (model, test):
             if path.exists():

@@ -17,7 +17,8 @@ class Mine(Captioner):
     ) -> None:
         super().__init__()
         self.visual = VisualSpec("grid", visual_dim)  # C; the harness brings what is asked for here
-        self.vocab_size, self.max_len = vocab_size, max_len
+        self.vocab_size = vocab_size
+        self.max_len = max_len
         self.cells = nn.Linear(visual_dim, d_model)
         self.words = nn.Embedding(vocab_size, d_model)
         self.gru = nn.GRUCell(2 * d_model, d_model)
@@ -37,21 +38,24 @@ class Mine(Captioner):
 
     def step(self, tokens: Tensor, state: DecodingState) -> tuple[Tensor, DecodingState]:
         """One word a row, tokens (B * W,), to the logits (B * W, V) of the next one, and the state behind it."""
-        hidden, cells, mask = state.rows["hidden"], state.images["cells"], state.images["mask"]
+        hidden = state.rows["hidden"]
+        cells = state.images["cells"]
+        mask = state.images["mask"]
         queries = hidden.view(len(cells), -1, cells.shape[-1])  # (B, W, d_model): the beams of an image share its cells
         scores = (queries @ cells.mT).masked_fill(~mask[:, None], -1e4)  # (B, W, L)
-        seen = (scores.softmax(-1) @ cells).flatten(0, 1)  # (B * W, d_model)
-        hidden = self.gru(torch.cat((self.words(tokens), seen), 1), hidden)
+        context = (scores.softmax(-1) @ cells).flatten(0, 1)  # (B * W, d_model)
+        hidden = self.gru(torch.cat((self.words(tokens), context), 1), hidden)
         return self.vocabulary(self.dropout(hidden)), DecodingState(state.images, {"hidden": hidden})
 
     def decode(self, memory: Memory, tokens: Tensor) -> Tensor:
         """Whole captions in training, tokens (B * n, T), to logits (B * n, T, V): each image's rows repeat n times."""
         if tokens.shape[1] > self.max_len:
             raise ZooError(f"a caption of {tokens.shape[1]} tokens is longer than max_len {self.max_len}")
-        state, logits = self.start(memory).expand(len(tokens) // memory.batch_size), []
+        state = self.start(memory).expand(len(tokens) // memory.batch_size)
+        logits = []
         for words in tokens.unbind(1):
-            found, state = self.step(words, state)
-            logits.append(found)
+            next_logits, state = self.step(words, state)
+            logits.append(next_logits)
         return torch.stack(logits, 1)
 
 

@@ -44,21 +44,22 @@ def test_the_law_holds(model: Captioner, law: Callable[[Captioner, Visual, torch
 @torch.no_grad()
 def test_beam_search_scores_what_whole_captions_score(model: Captioner) -> None:
     memory = model.encode(images())
-    found = beam_search(model, memory, beam_size=3, max_len=5, bos=BEGIN, eos=END)
-    tokens = found.tokens.flatten(0, 1)
-    given = torch.cat((torch.full_like(tokens[:, :1], BEGIN), tokens[:, :-1]), 1)
-    log_probs = model.decode(memory, given).log_softmax(-1).gather(2, tokens[..., None])[..., 0]
-    said = torch.arange(5) < found.lengths.flatten()[:, None]
-    torch.testing.assert_close(found.log_probs.flatten(0, 1)[said], log_probs[said])
+    hypotheses = beam_search(model, memory, beam_size=3, max_len=5, bos=BEGIN, eos=END)
+    tokens = hypotheses.tokens.flatten(0, 1)
+    inputs = torch.cat((torch.full_like(tokens[:, :1], BEGIN), tokens[:, :-1]), 1)
+    log_probs = model.decode(memory, inputs).log_softmax(-1).gather(2, tokens[..., None])[..., 0]
+    mask = torch.arange(5) < hypotheses.lengths.flatten()[:, None]
+    torch.testing.assert_close(hypotheses.log_probs.flatten(0, 1)[mask], log_probs[mask])
 
 
 def test_it_learns_captions_by_heart(model: Captioner) -> None:
     model.train().set_dropout(0.0)
-    seen, tokens = images(8), captions(8)
+    visual = images(8)
+    tokens = captions(8)
     optimiser = torch.optim.Adam(model.parameters(), 0.01)
     right = 0.0
     for _ in range(300):
-        logits = model(seen, tokens[:, :-1])
+        logits = model(visual, tokens[:, :-1])
         right = float((logits.argmax(-1) == tokens[:, 1:]).double().mean())
         if right == 1:
             break

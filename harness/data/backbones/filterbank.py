@@ -115,7 +115,8 @@ def _of_strongest_channel(across: Tensor, down: Tensor) -> tuple[Tensor, Tensor]
     for other_strength, other_x, other_y in zip(other_strengths, xs, ys, strict=True):
         stronger = other_strength > strongest
         strongest = torch.maximum(other_strength, strongest)
-        x, y = torch.where(stronger, other_x, x), torch.where(stronger, other_y, y)
+        x = torch.where(stronger, other_x, x)
+        y = torch.where(stronger, other_y, y)
     return x, y
 
 

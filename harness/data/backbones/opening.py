@@ -49,7 +49,8 @@ def open_backbone(config: FeatureConfig) -> Backbone:
 
 def _open_built_in(config: FeatureConfig) -> Backbone:
     """The filterbank or scenesnet; what they have fixed is refused."""
-    name, options = config.backbone, dict(config.options)
+    name = config.backbone
+    options = dict(config.options)
     if config.weights is not None or config.normalisation is not None:
         option = "--backbone-weights" if config.weights is not None else "normalisation"
         raise BenchError(f"{name} takes no {option}: it is fixed", hint="leave it out")

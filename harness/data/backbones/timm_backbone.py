@@ -54,7 +54,8 @@ class TimmBackbone:
     """
 
     def __init__(self, config: FeatureConfig) -> None:
-        self.name, weights = config.backbone, config.weights
+        self.name = config.backbone
+        weights = config.weights
         self._precision = config.options.get("precision", "fp32")
         if self._precision not in PRECISIONS:
             raise BenchError(
@@ -101,8 +102,8 @@ class TimmBackbone:
     def describe(self) -> str:
         """Name, where the weights come from with their digest, input size, and a precision other than fp32."""
         name = self.name if self.level is None else f"{self.name} level {self.level}"
-        shown = f"{name}[{self._source}#{self.digest[:8]}]@{self.preprocessing.size}"
-        return shown if self._precision == "fp32" else f"{shown} {self._precision}"
+        described = f"{name}[{self._source}#{self.digest[:8]}]@{self.preprocessing.size}"
+        return described if self._precision == "fp32" else f"{described} {self._precision}"
 
     def __call__(self, pixels: Tensor) -> Tensor:
         """(B, 3, S, S) normalised pixels to (B, h * w, C) float32."""
@@ -195,9 +196,9 @@ def _build(name: str, arguments: dict[str, Any], *, pretrained: bool) -> nn.Modu
         refuse_unsafe_backbone(name, arguments)
         model: nn.Module = timm.create_model(name, pretrained=False, num_classes=0, **arguments)
     except Exception as error:  # hundreds of constructors, each with its own complaints about its arguments
-        shown = " ".join(f"{key}={value}" for key, value in arguments.items())
+        options = " ".join(f"{key}={value}" for key, value in arguments.items())
         raise BenchError(
-            f"backbone {name} cannot be built with options {shown or '(none)'}: {error}",
+            f"backbone {name} cannot be built with options {options or '(none)'}: {error}",
             hint="options are keyword arguments of the timm model, for instance pad_type=same",
         ) from error
     if not pretrained:
@@ -216,30 +217,30 @@ def _build(name: str, arguments: dict[str, Any], *, pretrained: bool) -> nn.Modu
 def _load(model: nn.Module, path: Path, heads: tuple[str, ...]) -> None:
     """Load strictly, except the classifier's entries, which a backbone does not need."""
     require_file(path, "--backbone-weights")
-    wanted = model.state_dict()
-    given = without_prefix(read_checkpoint(path, "backbone weights", ("state_dict", "model")))
-    if _SWIN_MARK in given and _SWIN_MARK not in wanted:
-        given = timm_swin({key: value for key, value in given.items() if not key.startswith("head.")}, "")
-    found = {
+    expected = model.state_dict()
+    stored = without_prefix(read_checkpoint(path, "backbone weights", ("state_dict", "model")))
+    if _SWIN_MARK in stored and _SWIN_MARK not in expected:
+        stored = timm_swin({key: value for key, value in stored.items() if not key.startswith("head.")}, "")
+    weights = {
         key: value.float() if value.is_floating_point() else value
-        for key, value in given.items()
-        if key in wanted or not key.startswith(tuple(f"{head}." for head in heads))
+        for key, value in stored.items()
+        if key in expected or not key.startswith(tuple(f"{head}." for head in heads))
     }
     # Counters of batch norms are absent from old checkpoints and unused in evaluation mode.
-    problems = [f"missing {key}" for key in wanted if key not in found and not key.endswith(".num_batches_tracked")]
-    problems += [f"unexpected {key}" for key in found if key not in wanted]
+    problems = [f"missing {key}" for key in expected if key not in weights and not key.endswith(".num_batches_tracked")]
+    problems += [f"unexpected {key}" for key in weights if key not in expected]
     problems += [
-        f"{key} is {tuple(found[key].shape)} instead of {tuple(value.shape)}"
-        for key, value in wanted.items()
-        if key in found and found[key].shape != value.shape
+        f"{key} is {tuple(weights[key].shape)} instead of {tuple(value.shape)}"
+        for key, value in expected.items()
+        if key in weights and weights[key].shape != value.shape
     ]
     if problems:
-        more = f" and {len(problems) - 4} more" if len(problems) > 4 else ""
+        suffix = f" and {len(problems) - 4} more" if len(problems) > 4 else ""
         raise BenchError(
-            f"backbone weights {path} do not fit the model: {'; '.join(problems[:4])}{more}",
+            f"backbone weights {path} do not fit the model: {'; '.join(problems[:4])}{suffix}",
             hint="check that --backbone names the architecture that the weights were trained with, and its options",
         )
-    model.load_state_dict(found, strict=False)
+    model.load_state_dict(weights, strict=False)
 
 
 def _digest(name: str, arguments: Mapping[str, Any], model: nn.Module) -> str:
@@ -266,7 +267,8 @@ def preprocessing_doubts(config: FeatureConfig) -> list[str]:
     With other padding or another normalisation than in training, weights give features without an error, but worse
     captions. The expected preprocessing is known from the weights' own files or from timm.
     """
-    name, weights = config.backbone, config.weights
+    name = config.backbone
+    weights = config.weights
     if name in BUILT_IN or weights == "random":
         return []
     expected = (
@@ -274,21 +276,27 @@ def preprocessing_doubts(config: FeatureConfig) -> list[str]:
     )
     if expected is None:
         return []
-    chosen = _normalisation(config.normalisation, timm.get_pretrained_cfg(name))
-    shown = name if weights is None else weights.name
+    normalisation = _normalisation(config.normalisation, timm.get_pretrained_cfg(name))
+    title = name if weights is None else weights.name
     doubts = []
     pads_same = config.options.get("pad_type", "same" if name.startswith("tf_") else "") == "same"
     if expected.same_padding and not pads_same:
         doubts.append(
-            f"{shown}: by {expected.source} images are padded as TensorFlow does, and here as PyTorch does: "
+            f"{title}: by {expected.source} images are padded as TensorFlow does, and here as PyTorch does: "
             "add --backbone-option pad_type=same"
         )
-    if expected.mean is not None and expected.std is not None and (tuple(expected.mean), tuple(expected.std)) != chosen:
-        wanted = next((key for key, value in NORMALISATIONS.items() if value == (expected.mean, expected.std)), None)
+    if (
+        expected.mean is not None
+        and expected.std is not None
+        and (tuple(expected.mean), tuple(expected.std)) != normalisation
+    ):
+        matching_name = next(
+            (key for key, value in NORMALISATIONS.items() if value == (expected.mean, expected.std)), None
+        )
         doubts.append(
-            f"{shown}: by {expected.source} images have mean {_numbers(expected.mean)} and deviation "
-            f"{_numbers(expected.std)}, and here {_numbers(chosen[0])} and {_numbers(chosen[1])}: "
-            + (f"add --normalisation {wanted}" if wanted else "no --normalisation has these")
+            f"{title}: by {expected.source} images have mean {_numbers(expected.mean)} and deviation "
+            f"{_numbers(expected.std)}, and here {_numbers(normalisation[0])} and {_numbers(normalisation[1])}: "
+            + (f"add --normalisation {matching_name}" if matching_name else "no --normalisation has these")
         )
     return doubts
 
@@ -299,7 +307,8 @@ def _expected_by_hub_config(weights: Path | None) -> _Expected | None:
         return None
     try:
         content = json.loads(weights.with_name("config.json").read_text(encoding="utf-8"))
-        described, architecture = content["pretrained_cfg"], str(content["architecture"])
+        described = content["pretrained_cfg"]
+        architecture = str(content["architecture"])
         mean, std = (tuple(float(value) for value in described[key]) for key in ("mean", "std"))
     except (OSError, ValueError, LookupError, TypeError):
         return None

@@ -149,6 +149,7 @@ def described_problems(annotations: Annotations) -> str:
 
 def listed(about: list[str], count: int = 8) -> str:
     """The number of items and the first `count` of them: "12 (a.jpg, b.jpg, ...)"."""
-    return (
-        f"{len(about)} ({', '.join(shortened(item) for item in about[:count])}{', ...' if len(about) > count else ''})"
-    )
+    first = ", ".join(shortened(item) for item in about[:count])
+    if len(about) > count:
+        first += ", ..."
+    return f"{len(about)} ({first})"

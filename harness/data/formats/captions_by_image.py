@@ -150,7 +150,8 @@ def sniff_list(content: Content) -> str:
     if sniff_llava(content) or sniff_narratives(content) or content.path.name in METADATA:
         return ""
     first = content.first or (_rows(content) or [{}])[0]
-    image, caption = _first_of(first, IMAGE_FIELDS), _first_of(first, CAPTION_FIELDS)
+    image = _first_of(first, IMAGE_FIELDS)
+    caption = _first_of(first, CAPTION_FIELDS)
     return f"its objects have {image} and {caption}" if image and caption else ""
 
 

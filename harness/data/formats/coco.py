@@ -47,8 +47,10 @@ def read_coco(content: Content, options: ReadOptions) -> Annotations:
         BenchError: an image has no id, two have the same, or no image or caption has the field that is asked for.
     """
     path = content.path
-    entries, captions = _objects(content, "images"), _objects(content, "annotations")
-    file_key, caption_key = options.image_field or "file_name", options.caption_field or "caption"
+    entries = _objects(content, "images")
+    captions = _objects(content, "annotations")
+    file_key = options.image_field or "file_name"
+    caption_key = options.caption_field or "caption"
     for option, field, objects in (
         ("--file-column", options.image_field, entries),
         (options.caption_option, options.caption_field, captions),
@@ -143,7 +145,8 @@ def _names(content: Content, entries: list[dict[str, Any]]) -> dict[str | int, s
 
 
 def _image(annotations: Annotations, name: str | int, entry: Mapping[str, Any], file_key: str) -> AnnotatedImage:
-    file, domain = entry.get(file_key), entry.get("domain")
+    file = entry.get(file_key)
+    domain = entry.get("domain")
     if domain is not None and not (isinstance(domain, str) and domain.isprintable()):
         annotations.add_problem("images whose domain is not a plain text", str(name))
         domain = None

@@ -149,7 +149,8 @@ def refuse_archives(content: Content) -> None:
         title = f"{file} is"
     else:
         return
-    archive, ending = _archive(file), file.suffix.lower()
+    archive = _archive(file)
+    ending = file.suffix.lower()
     if archive == _ZIP and ending in (".xlsx", ".ods"):
         raise BenchError(f"{title} a spreadsheet ({ending[1:]}), which is not read", "save it as CSV, and give that")
     if archive == _ZIP:

@@ -18,7 +18,8 @@ def sniff_tokens(content: Content) -> str:
 
 def read_tokens(content: Content, options: ReadOptions) -> Annotations:  # noqa: ARG001
     """Pictures by name; their splits are files of names beside it, such as Flickr_8k.trainImages.txt."""
-    path, lines = content.path, content.lines
+    path = content.path
+    lines = content.lines
     annotations = Annotations(path)
     files = {split: file for file in path.parent.glob("*Images.txt") if (split := _split_of(file.name))}
     splits = {line.strip(): split for split, file in files.items() for line in lines_of(read_encoded(file))}

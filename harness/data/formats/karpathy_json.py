@@ -23,8 +23,10 @@ def read_karpathy_json(content: Content, options: ReadOptions) -> Annotations:  
     images = images_of(content.value) or []
     annotations = Annotations(content.path, id_field=id_key(images))
     for image_id, entry in zip(image_ids(content.path, images, annotations.id_field), images, strict=True):
-        name, folder = entry.get("filename", entry.get("file_name")), entry.get("filepath")
-        split, domain = entry.get("split"), entry.get("domain")
+        name = entry.get("filename", entry.get("file_name"))
+        folder = entry.get("filepath")
+        split = entry.get("split")
+        domain = entry.get("domain")
         if domain is not None and not (isinstance(domain, str) and domain.isprintable()):
             annotations.add_problem("images whose domain is not a plain text", str(image_id))
             domain = None

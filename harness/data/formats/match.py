@@ -186,7 +186,8 @@ def _by_chosen_field(rows: Sequence[Row], names: ImageNames, path: Path, field: 
         fields = ", ".join(name for name in _fields(rows) if name != KEY) or "none"
         raise BenchError(f"{path}: --id-field {shortened(field)}: no row has such a field", f"choose one of: {fields}")
     values = [row.get(field) for row in rows]
-    by_name, by_number = [names.of_name(value) for value in values], [names.of_number(value) for value in values]
+    by_name = [names.of_name(value) for value in values]
+    by_number = [names.of_number(value) for value in values]
     are_names = _count(by_name) > _count(by_number) - (not _are_numbers(values))
     ids = by_name if are_names else by_number
     if not _count(ids):

@@ -233,7 +233,8 @@ def _read_table(content: Content, caption_field: str | None) -> list[Entry]:
     """The rows of a table with a heading for the caption; BenchError if a row has another number of cells."""
     if content.is_json:
         raise BenchError(f"{content.path} is no table: it is {describe(content)}", FORMS)
-    path, table = content.path, content.table or parse_table(content.text, content.path)
+    path = content.path
+    table = content.table or parse_table(content.text, content.path)
     headings = [name or "index" for name in table.headings]  # the numbers of rows that pandas writes have no heading
     if twice := [name for name, times in Counter(headings).items() if times > 1]:
         raise BenchError(f"{path} has several columns {', '.join(twice)}", "give each column a heading of its own")

@@ -104,7 +104,10 @@ def references_from(annotations: Annotations, split: str | None = None) -> Refer
         notes.append(f"left out: {named(without, 'without a reference caption')}")
     are_numbers = _are_numbers(annotations)
     ids = {image.name: _id(image, index, are_numbers) for index, image in enumerate(images)}
-    captions, domains, files, labels = {}, {}, {}, {}
+    captions = {}
+    domains = {}
+    files = {}
+    labels = {}
     for image in captioned:
         image_id = ids[image.name]
         captions[image_id] = tuple(image.captions)

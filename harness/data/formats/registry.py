@@ -248,7 +248,8 @@ def read_annotations(path: Path, options: ReadOptions | None = None, format_name
     Raises:
         BenchError: the file cannot be read, is in no known format, or a field is named that has no effect.
     """
-    content, options = read_content(single_file(path)), options or ReadOptions()
+    content = read_content(single_file(path))
+    options = options or ReadOptions()
     return read_as(find_format(content, format_name, options.format_option), content, options)
 
 

@@ -132,7 +132,8 @@ def _write(
                 content = array.tobytes()
                 file.write(content)
                 checksum.update(content)
-            dim, count = regions.features.shape[1], len(regions.features)
+            dim = regions.features.shape[1]
+            count = len(regions.features)
             index[image_id] = (rows, count, *(regions.size or (0, 0)))
             rows += count
             whole_images += regions.whole

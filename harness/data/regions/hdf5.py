@@ -34,7 +34,8 @@ class RegionHdf5(RegionSource):
 
     def __init__(self, path: Path, *, grids: bool = False) -> None:
         self.name = f"{path.name}:grids" if grids else path.name
-        self.path, self._grids = path, grids
+        self.path = path
+        self._grids = grids
         identity = f"{_READER_VERSION} {path.name} {path.stat().st_mtime_ns}\n".encode() + picture_digest(path)
         self.fingerprint = hashlib.sha256(identity).hexdigest()
 
@@ -113,7 +114,8 @@ def load(file: Any, name: str, kind: Any = np.floating) -> Numbers:
         dataset = h5py.h5o.open(file.id, key) if is_in_file else None
         if not isinstance(dataset, h5py.h5d.DatasetID) or _is_stored_elsewhere(dataset):
             raise BadRegions(f"{name} is not a plain dataset of the file")
-        dtype, shape = dataset.dtype, dataset.shape
+        dtype = dataset.dtype
+        shape = dataset.shape
         if not np.issubdtype(dtype, kind) or math.prod(shape) * dtype.itemsize > MAX_BYTES:
             raise BadRegions(f"{name} holds {dtype} of shape {shape}")
         array: Numbers = np.empty(shape, dtype)

@@ -121,7 +121,8 @@ class Windows(RegionSource):
         self.name = self.fingerprint = f"windows:{side}"
         tiles = [(column, row, column + 1, row + 1) for row in range(side) for column in range(side)]
         self._shares = np.array([(0, 0, side, side), *tiles]) / side
-        self._dataset, self._samples = dataset, {sample.image_id: sample for sample in dataset.samples}
+        self._dataset = dataset
+        self._samples = {sample.image_id: sample for sample in dataset.samples}
 
     def image(self, image_id: int) -> RawRegions:
         """See `RegionSource`."""
@@ -157,7 +158,8 @@ class CocoBoxes(RegionSource):
 
     def image(self, image_id: int) -> RawRegions:
         """See `RegionSource`."""
-        boxes, scores = [], []
+        boxes = []
+        scores = []
         for box in self._boxes.get(image_id, ()):
             try:
                 x, y, width, height = (float(0 + value) for value in box["bbox"])  # no text is a number
@@ -201,7 +203,8 @@ class RegionTsv(RegionSource):
     """
 
     def __init__(self, name: str, files: Sequence[Path]) -> None:
-        self.name, self._files = name, tuple(files)
+        self.name = name
+        self._files = tuple(files)
         hasher = hashlib.sha256()
         for file in files:
             hasher.update(f"{file.name} {file.stat().st_mtime_ns}\n".encode() + picture_digest(file))

@@ -197,7 +197,8 @@ def _select(regions: Regions, scores: Numbers | None, config: RegionConfig | Non
     if config is None or config.limits is None or regions.whole:
         return regions
     min_count, max_count = config.limits
-    features, boxes = regions.features, regions.boxes
+    features = regions.features
+    boxes = regions.boxes
     priority: Numbers = np.zeros(regions.count)  # the first regions win where there are no boxes
     if scores is not None:
         priority = scores

@@ -129,7 +129,8 @@ def _name(config: ScenesConfig, split: str, domain: str | None, index: int) -> s
 
 def _write(folder: Path, config: ScenesConfig, reporter: Reporter) -> None:
     (folder / "images").mkdir(parents=True)
-    entries, scenes = [], list(planned(config))
+    entries = []
+    scenes = list(planned(config))
     with reporter.task("Drawing scenes", len(scenes)) as task:
         for image_id, (split, domain, index) in enumerate(scenes):
             drawn = draw_scene(config, split, domain, index)

@@ -54,9 +54,14 @@ class Square:
 
     def polygon(self, *points: tuple[int, int]) -> Mask:
         """Even-odd fill of a polygon."""
-        x, y, inside = 100 * self.u, 100 * self.v, np.zeros((len(self.v), self.u.shape[1]), dtype=bool)
+        x = 100 * self.u
+        y = 100 * self.v
+        inside = np.zeros((len(self.v), self.u.shape[1]), dtype=bool)
         for (x1, y1), (x2, y2) in zip(points, points[1:] + points[:1], strict=True):
-            x1, y1, x2, y2 = x1 * self.size, y1 * self.size, x2 * self.size, y2 * self.size
+            x1 = x1 * self.size
+            y1 = y1 * self.size
+            x2 = x2 * self.size
+            y2 = y2 * self.size
             crosses = (y1 > y) != (y2 > y)
             rise = y2 - y1
             left = (x - x1) * abs(rise) < (x2 - x1) * (y - y1) * (1 if rise > 0 else -1)
@@ -65,12 +70,14 @@ class Square:
 
     def within(self, left: int, top: int, right: int, bottom: int) -> Mask:
         """A rectangle."""
-        x, y = 100 * self.u, 100 * self.v
+        x = 100 * self.u
+        y = 100 * self.v
         return (left * self.size <= x) & (x <= right * self.size) & (top * self.size <= y) & (y <= bottom * self.size)
 
     def disc(self, x: int, y: int, radius: int) -> Mask:
         """A disc."""
-        across, down = 100 * self.u - x * self.size, 100 * self.v - y * self.size
+        across = 100 * self.u - x * self.size
+        down = 100 * self.v - y * self.size
         inside: Mask = across**2 + down**2 <= (radius * self.size) ** 2
         return inside
 
@@ -129,14 +136,16 @@ def draw_background(size: int, texture: str) -> Mask:
 def draw_object(layers: Mask, shape: str, x: int, y: int, size: int, layer: int) -> tuple[int, int, int, int]:
     """Paint a shape at (x, y), its details in `layer` + 1; return its tight box x1, y1, x2, y2, ends excluded."""
     steps = 2 * np.arange(size, dtype=np.int64) - (size - 1)
-    square, region = Square(steps[None, :], steps[:, None], size), layers[y : y + size, x : x + size]
+    square = Square(steps[None, :], steps[:, None], size)
+    region = layers[y : y + size, x : x + size]
     painted = SHAPES[shape](square)
     region[painted] = layer
     if shape in DETAILS:
         details = DETAILS[shape](square)
         region[details] = layer + 1
         painted = painted | details
-    rows, columns = np.nonzero(painted.any(axis=1))[0], np.nonzero(painted.any(axis=0))[0]
+    rows = np.nonzero(painted.any(axis=1))[0]
+    columns = np.nonzero(painted.any(axis=0))[0]
     return x + int(columns[0]), y + int(rows[0]), x + int(columns[-1]) + 1, y + int(rows[-1]) + 1
 
 

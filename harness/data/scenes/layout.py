@@ -27,7 +27,8 @@ _THIRD_PLACES = {
 }
 _TEXTURES = dict(zip(TEXTURES, (0.55, 0.15, 0.15, 0.15), strict=True))
 IMAGE_SIZE = 96
-SMALL, LARGE = (20, 25), (34, 42)
+SMALL = (20, 25)
+LARGE = (34, 42)
 """Minimum and maximum side of objects, in pixels; two large ones fit beside each other."""
 _JITTER = 7  # maximum misalignment of neighbours in a row, in pixels
 _MARGIN = 2
@@ -97,15 +98,15 @@ def compose(chance: Chance, domain: str) -> Scene:
     arrangement = chance.weigh(_ARRANGEMENTS)
     if domain == "near-domain" and arrangement in ("single", "group"):
         arrangement = chance.pick(("pair", "trio"))
-    whole = (_MARGIN, _MARGIN, IMAGE_SIZE - _MARGIN, IMAGE_SIZE - _MARGIN)
+    image_region = (_MARGIN, _MARGIN, IMAGE_SIZE - _MARGIN, IMAGE_SIZE - _MARGIN)
     third: str | None = None
     items: tuple[Item, ...]
     if arrangement == "single":
         relation = chance.pick(("left", "right", "top", "bottom", "middle"))
-        items = (_single(chance, _pool(chance, domain, 1)[0], relation, whole),)
+        items = (_single(chance, _pool(chance, domain, 1)[0], relation, image_region),)
     elif arrangement == "group":
         relation = chance.pick(("row", "column"))
-        items = _group(chance, _pool(chance, domain, 1)[0], relation, whole)
+        items = _group(chance, _pool(chance, domain, 1)[0], relation, image_region)
     else:
         pools = _pool(chance, domain, 2 if arrangement == "pair" else 3)
         fitting = {
@@ -115,15 +116,15 @@ def compose(chance: Chance, domain: str) -> Scene:
             and (name != "on" or _FLAT_TOPS.intersection(pools[1]))
         }
         relation = chance.weigh(fitting)
-        left = list(OBJECT_COLOURS)
-        colours = [left.pop(chance.between(0, len(left) - 1)) for _ in pools]
-        region = whole
+        colours_left = list(OBJECT_COLOURS)
+        colours = [colours_left.pop(chance.between(0, len(colours_left) - 1)) for _ in pools]
+        region = image_region
         if arrangement == "trio":
             third = chance.pick(_THIRD_PLACES[relation])
-            region, rest = _cut(whole, third)
+            region, third_region = _cut(image_region, third)
         items = _pair(chance, pools, colours, relation, region)
         if third:
-            items += (_anywhere(chance, chance.pick(pools[2]), colours[2], rest),)
+            items += (_anywhere(chance, chance.pick(pools[2]), colours[2], third_region),)
     return Scene(arrangement, relation, third, items, chance.pick(tuple(BACKGROUND_COLOURS)), chance.weigh(_TEXTURES))
 
 
@@ -132,7 +133,7 @@ def _pool(chance: Chance, domain: str, count: int) -> list[tuple[str, ...]]:
     if domain != "near-domain":
         return [SEEN if domain == "in-domain" else UNSEEN] * count
     novel = chance.between(0, count - 1)
-    return [UNSEEN if place == novel else SEEN for place in range(count)]
+    return [UNSEEN if index == novel else SEEN for index in range(count)]
 
 
 def _size(chance: Chance, large: bool) -> int:
@@ -149,7 +150,8 @@ def _anywhere(chance: Chance, shape: str, colour: str, region: Region) -> Item:
 def _single(chance: Chance, pool: Sequence[str], place: str, region: Region) -> Item:
     """One object in the named third of the image, centred in the other direction."""
     item = _anywhere(chance, chance.pick(pool), chance.pick(tuple(OBJECT_COLOURS)), region)
-    low, high = region[0], region[2] - item.size
+    low = region[0]
+    high = region[2] - item.size
     ranges = {"low": (low, low + _JITTER), "high": (high - _JITTER, high)}
     middle = ((low + high - _JITTER) // 2, (low + high + _JITTER) // 2)
     x = chance.between(*ranges.get({"left": "low", "right": "high"}.get(place, ""), middle))
@@ -161,7 +163,8 @@ def _group(chance: Chance, pool: Sequence[str], line: str, region: Region) -> tu
     """Two or three objects of one kind, lined up."""
     count = chance.pick((2, 2, 3))
     large = count == 2 and chance.happens(0.5)
-    shape, colour = chance.pick(pool), chance.pick(tuple(OBJECT_COLOURS))
+    shape = chance.pick(pool)
+    colour = chance.pick(tuple(OBJECT_COLOURS))
     sides = [_size(chance, large)] * count
     corners = _lined_up(chance, sides, region, upright=line == "column")
     return tuple(Item(shape, colour, large, x, y, side) for (x, y), side in zip(corners, sides, strict=True))
@@ -174,8 +177,10 @@ def _pair(
     shape = chance.pick(pools[0])
     if relation == "inside":
         outer = chance.pick([name for name in pools[1] if name in _CONTAINERS])
-        side, inner = chance.between(LARGE[1], LARGE[1] + 2), chance.between(SMALL[0] - 2, SMALL[0])
-        x, y = chance.between(region[0], region[2] - side), chance.between(region[1], region[3] - side)
+        side = chance.between(LARGE[1], LARGE[1] + 2)
+        inner = chance.between(SMALL[0] - 2, SMALL[0])
+        x = chance.between(region[0], region[2] - side)
+        y = chance.between(region[1], region[3] - side)
         inset = (side - inner) // 2
         return (
             Item(shape, colours[0], False, x + inset + chance.between(-1, 1), y + inset + chance.between(-1, 1), inner),
@@ -213,7 +218,8 @@ def _lined_up(chance: Chance, sides: Sequence[int], region: Region, *, upright: 
 def _cut(region: Region, third: str) -> tuple[Region, Region]:
     """Halve a region: (the pair's half, the half named by `third`)."""
     x1, y1, x2, y2 = region
-    x, y = (x1 + x2) // 2, (y1 + y2) // 2
+    x = (x1 + x2) // 2
+    y = (y1 + y2) // 2
     halves = {"left": (x1, y1, x, y2), "right": (x, y1, x2, y2), "above": (x1, y1, x2, y), "below": (x1, y, x2, y2)}
     opposite = {"left": "right", "right": "left", "above": "below", "below": "above"}
     return halves[opposite[third]], halves[third]

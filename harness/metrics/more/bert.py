@@ -40,7 +40,9 @@ class BertScorer:
             ) from error
         from transformers import AutoModel, AutoTokenizer
 
-        self._library, self._device, folder = utils, device, weights.folder()
+        self._library = utils
+        self._device = device
+        folder = weights.folder()
         network: Any = load_network(AutoModel, folder, unused="pooler")  # type: ignore[arg-type]
         body = getattr(network, "encoder", None) or getattr(network, "transformer", None)
         layers = getattr(body, "layer", None)
@@ -74,7 +76,8 @@ class BertScorer:
         if pairs:
             weights: dict[int, float] = defaultdict(lambda: 1.0)
             weights |= {self._tokenizer.sep_token_id: 0.0, self._tokenizer.cls_token_id: 0.0}
-            reference_texts, caption_texts = [text for _, text in pairs], [captions[image_id] for image_id, _ in pairs]
+            reference_texts = [text for _, text in pairs]
+            caption_texts = [captions[image_id] for image_id, _ in pairs]
             results = self._library.bert_cos_score_idf(
                 self._network, reference_texts, caption_texts, self._tokenizer, weights, device=str(self._device)
             )

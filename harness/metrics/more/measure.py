@@ -104,13 +104,16 @@ class MoreEvaluator:
         *,
         words: EvaluationSettings = DEFAULT_SETTINGS,
     ) -> None:
-        self.settings, self._device = settings, device
-        self._tokenize, self._is_english = python_tokenizer(words.tokenizer), words.is_english
+        self.settings = settings
+        self._device = device
+        self._tokenize = python_tokenizer(words.tokenizer)
+        self._is_english = words.is_english
         self.objects = objects_of_coco(settings.instances) if settings.instances else objects
 
     def measure(self, system: ScoredCaptions) -> Measured:
         """Every metric of `results.metrics`, in its order."""
-        captions, references = system.captions, system.references
+        captions = system.captions
+        references = system.references
         results = measure_diversity(captions, self._tokenize)
         results |= measure_self_cider(system.sets, references, self._tokenize)
         if self._is_english:

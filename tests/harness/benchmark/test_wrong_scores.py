@@ -176,7 +176,7 @@ def test_a_plugin_is_in_the_key_of_every_run_beside_it(
     assert (patched.seeds, patched.plugins, patched.outdated) == ((1, 2), ("patch.py",), None)
     counts = run_counts(run(models)[1])
     assert counts.items() >= {"finished": 0, "re-used": 2}.items(), "the key of a run without plug-ins is what it was"
-    assert "Made beside --plugin patch.py" in bench("export", "leaderboard", "--workspace", workspace).output
+    assert "Computed with --plugin patch.py" in bench("export", "leaderboard", "--workspace", workspace).output
 
 
 def test_runs_planned_with_other_plugins_are_refused(tmp_path: Path) -> None:
@@ -205,7 +205,7 @@ def test_a_seed_of_other_versions_is_added_only_where_somebody_says_so(
     mark = "numpy 2.1.3 (seed 1)"
     assert [row.other_hardware for row in rows(workspace)] == [mark]
     assert mark in tables_of(workspace)
-    assert "blind (made elsewhere)" in said
+    assert "blind (other hardware)" in said
     with Store(workspace / "bench.sqlite", read_only=True) as store:
         assert mark in write_report(store, tmp_path / "report").read_text(encoding="utf-8")
     for format in ("markdown", "csv", "json"):

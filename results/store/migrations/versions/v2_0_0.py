@@ -91,7 +91,8 @@ def _convert_rows() -> None:
     )
     for row in connection.execute(sa.select(runs)).mappings().all():
         kind = "ensemble" if "members" in row["record"] else row["kind"]
-        execution, config = row["config"], None
+        execution = row["config"]
+        config = None
         if execution is not None and convert is not None:
             config = convert({**row, "kind": kind, "execution": execution})
         changed = {"kind": kind, "config": json.loads(json.dumps(config))}
