@@ -22,6 +22,8 @@ FIRST_LINES = 12
 
 # Pages whose example reads files of the reader's, with the stand-ins that are read here instead.
 ON_STAND_INS = {"docs/own_data.md"}
+# Pages whose example reads a workspace of an older release, with its database.
+WITH_WORKSPACE = {"docs/migration.md": "tests/results/assets/v1_0_0.sqlite"}
 # Pages whose example is not run here, with the reason.
 NOT_RUN = {
     "docs/tour.md": "trains for minutes; test_blocks.py runs it at a tiny size",
@@ -141,6 +143,9 @@ def test_the_output_is_real(
     else:
         here.mkdir()
         (here / "baselines").symlink_to(ROOT / "baselines")
+    if database := WITH_WORKSPACE.get(page):
+        (here / "workspace").mkdir()
+        shutil.copy(ROOT / database, here / "workspace" / "bench.sqlite")
     monkeypatch.chdir(here)
     if code.startswith(("import ", "from ")):
         names: dict[str, Any] = {}

@@ -99,7 +99,10 @@ def test_every_command_parses(page: str) -> None:
 @pytest.mark.parametrize("page", PAGES)
 def test_options_in_the_prose_exist(page: str) -> None:
     """In spans such as `bench run --seeds 3`, and in blocks of text that show how a command is used."""
-    spans = [" ".join(span.split()) for span in _SPAN.findall(prose_of(page))]
+    prose = prose_of(page)
+    if page == "docs/migration.md":
+        prose = re.sub(r"^\|[^|]*\|", "|", prose, flags=re.MULTILINE)  # the first column holds names of 1.0
+    spans = [" ".join(span.split()) for span in _SPAN.findall(prose)]
     usage = " ".join(" ".join(block.code.split()) for block in blocks_of(page, ["text"]))
     shown = [*spans, *(f"bench {rest}" for rest in usage.split("bench ")[1:])]
     assert not {text: found for text in shown if text.startswith("bench ") and (found := unknown_options(text))}

@@ -19,6 +19,7 @@ ONLY_PARSED = {
     r"bench judgements|polos": "people's judgements and metrics from the network",
     r"bench db show|\brun\.yaml|-0123456789": "the key of a run of the reader's own, which tests/harness/cli executes",
     r"export submission": "the servers' own lists of their images",
+    r"bench db upgrade": "a workspace of 1.0, which test_first_examples.py gives it",
     r"bench tune|--tuned workspace$": "a search of minutes",
     r"--preset matched-parameters": "models of 40 million parameters, hours of a GPU",
     r"--preset cgru-paper": "a paper's schedule, hours of a GPU",
