@@ -36,7 +36,7 @@ OTHER_BEAMS = f"{BEAMS}.mean(1, True).expand_as({BEAMS}).flatten(0, 1)"
         ({LOGITS: f"{LOGITS} * float('inf')"}, "NaN"),
         ({LOGITS: f"{LOGITS}[:, 1:]"}, "shape"),
         ({"self.dropout(hidden)": "torch.nn.functional.dropout(hidden, 0.5)"}, "the same input"),
-        ({"self.max_len = vocab_size,": "self.max_len = vocab_size + 1,"}, "vocab_size"),
+        ({"self.vocab_size = vocab_size": "self.vocab_size = vocab_size + 1"}, "vocab_size"),
     ],
 )
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
