@@ -1,3 +1,3 @@
 """How captioning architectures are compared: data, training, metrics, cost and the benchmark itself."""
 
-__version__ = "1.0.0"
+__version__ = "2.0.0"
