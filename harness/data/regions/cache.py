@@ -79,7 +79,10 @@ def prepare_regions(
 def locate_regions(
     dataset: Dataset, config: RegionConfig, backbone: Backbone, cache_dir: Path, skip: Collection[int]
 ) -> tuple[RegionSource, list[Any], Path]:
-    """The source, the inputs that regions depend on, and the folder of the cache; BenchError as `prepare_regions`."""
+    """The source, the inputs that regions depend on, and the folder of the cache; BenchError as `prepare_regions`.
+
+    The code and the packages that pool regions only name the folder: other ones extract anew, but are the same input.
+    """
     source = open_source(config.source, dataset)
     # Boxes are fractions of the annotated sizes; windows are fractions of the image, and need no size.
     sizes_matter = dataset.sizes and not str(config.source).startswith("windows:")
@@ -89,8 +92,8 @@ def locate_regions(
     if source.boxes_only:
         if backbone.preprocessing.resize != "squash":
             raise BenchError(f"boxes do not match the input of the backbone {backbone.name}, which crops images")
-        depends += [config.bins, MAPS_FORMAT, backbone.digest, backbone.preprocessing.key()]
-        made_by = computed_by()
+        depends += [config.bins, backbone.digest, backbone.preprocessing.key()]
+        made_by = [f"maps {MAPS_FORMAT}", *computed_by()]
     return source, depends, _folder([*depends, *made_by], dataset, cache_dir, skip)
 
 

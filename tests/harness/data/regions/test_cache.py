@@ -17,7 +17,7 @@ from harness.data.backbones.opening import open_backbone
 from harness.data.dataset import Dataset, Sample
 from harness.data.feature_cache import extract_features
 from harness.data.features import Features
-from harness.data.regions.cache import half_precision, locate_regions, prepare_regions
+from harness.data.regions.cache import MAPS_FORMAT, half_precision, locate_regions, prepare_regions
 from harness.data.regions.features import META, RegionFeatures
 from harness.measure.memory import PeakMemory
 from harness.utils.errors import BenchError
@@ -103,6 +103,18 @@ def test_boxes_of_corrected_sizes_have_another_digest(make_dataset: Make, tmp_pa
         told = replace(dataset, sizes=sizes)
         found.add(json.dumps(locate_regions(told, RegionConfig(source="boxes"), BACKBONE, tmp_path, ())[1]))
     assert len(found) == 3
+
+
+def test_other_code_converts_anew_the_same_input(
+    make_dataset: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset = make_dataset((1, 2), b1=((0.0, 0.0, 20.0, 15.0),))
+    config = RegionConfig(source="boxes")
+    _, inputs, folder = locate_regions(dataset, config, BACKBONE, tmp_path, ())
+    monkeypatch.setattr("harness.data.regions.cache.MAPS_FORMAT", MAPS_FORMAT + 1)
+    _, same_inputs, other_folder = locate_regions(dataset, config, BACKBONE, tmp_path, ())
+    assert same_inputs == inputs
+    assert other_folder != folder
 
 
 def test_a_finished_conversion_is_used_again(dataset: Dataset, folder: Path, tmp_path: Path) -> None:
