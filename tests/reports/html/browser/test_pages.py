@@ -144,6 +144,9 @@ def test_a_leaderboard_is_printed_on_one_page(open_page: Open, tmp_path: Path) -
         page = open_page(write_report(store, tmp_path / "report"))
     pages = re.findall(rb"/Type\s*/Page\b", page.pdf(prefer_css_page_size=True))
     assert len(pages) == 1, "24 models and three baselines"
+    page.emulate_media(media="print")
+    assert all(row.is_visible() for row in page.locator("#group-1-table tbody tr").all())
+    expect(page.locator(".legend .key.top")).to_be_visible()
 
 
 def test_a_note_that_is_pointed_at_unfolds(open_page: Open, report: Path) -> None:
