@@ -79,7 +79,9 @@ def boards(contents: Contents) -> list[Board]:
                 remarks=tuple(filter(None, (absent, absent_levels(group)))),
                 further_tables=tuple(filter(None, further_tables)),
                 track=group.track if group.rows else "",
-                images=contents.images.get((group.fingerprint, group.split)),
+                images=group.scored_part[0]
+                if group.scored_part
+                else contents.images.get((group.fingerprint, group.split)),
                 separations=separations(group, contents.groups),
                 verdict=() if joint else verdict(group),
                 pairs=pair_table(group),

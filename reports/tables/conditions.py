@@ -181,9 +181,10 @@ def _others(group: Group) -> dict[str, str]:
 def _others_in_words(group: Group) -> str:
     """Fields with their values, less those that a group has not; a part of a split is its number of images."""
     fields = {name: value for name, value in _others(group).items() if value != "none"}
-    subset = dict(part.partition("=")[::2] for part in fields.pop("subset", "").split(","))
-    scored, _, images = without_digests(subset.get(group.split, "")).partition("/")
-    parts = [f"{scored} of {images} images"] if images else []
+    parts = []
+    if "subset" in _others(group):
+        parts.append("{:,} of {:,} images".format(*group.scored_part) if group.scored_part else "all images")
+        fields.pop("subset", None)
     if fields:
         parts.append(without_digests(format_fields(fields)))
     return ", ".join(parts)

@@ -58,7 +58,7 @@ def no_ranks(groups: Sequence[Group]) -> tuple[str, ...]:
         return ()
     names = listed(list(dict.fromkeys(group.name for group in unranked)), most=2)
     reasons = _obstacles([(row, group) for group in unranked for row in group.models])
-    return (f"No model has a rank yet on {names}: {reasons}.", *_advice(unranked))
+    return (f"No model has a rank on {names}: {reasons}.", *_advice(unranked))
 
 
 def headline(group: Group) -> str:
@@ -382,16 +382,14 @@ def as_given_note(groups: Sequence[Group]) -> str:
 
 def part_of_split_note(group: Group) -> str:
     """That references beside models which were scored on a part of the split were scored on all of it, or ""."""
-    parts = group.signature.get("subset", "").split(",")
-    sizes = dict(part.partition("#")[0].split("=", 1) for part in parts if "=" in part)
     baselines = [row.model for row in group.references if is_of_whole_split(row.differs)]
-    if group.split not in sizes or not baselines:
+    if group.scored_part is None or not baselines:
         return ""
-    scored, images = sizes[group.split].split("/")
+    scored, images = group.scored_part
     verb = "is" if len(baselines) == 1 else "are"
     return (
-        f"The captions of {group.name} are of {scored} of {images} images; {' and '.join(baselines)} {verb} scored "
-        f"on all {images}. Do not compare these scores with the others."
+        f"The captions of {group.name} are of {scored:,} of {images:,} images; {' and '.join(baselines)} {verb} "
+        f"scored on all {images:,}. Do not compare these scores with the others."
     )
 
 

@@ -122,7 +122,7 @@ def quoted(change: MetricChange, first: str) -> str:
 
 
 def systems_legend(first: str, tests: int, *, has_domains: bool) -> str:
-    legend = f"scores x100; p: against {first}, paired sign flips over images{_correction(tests)}"
+    legend = f"scores x100; p and 95 %: against {first}, paired sign flips over images{_correction(tests)}"
     return f"{legend}, of each domain by itself" if has_domains else legend
 
 

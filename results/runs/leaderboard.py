@@ -168,6 +168,16 @@ class Group:
         return {**group.fields, "data": self.fingerprint}
 
     @property
+    def scored_part(self) -> tuple[int, int] | None:
+        """How many images of its split were scored, and of how many; None where all were.
+
+        The field `subset` has a part such as "test=4982/5000#1a2b3c" for each split of which captions are missing.
+        """
+        parts = dict(part.partition("=")[::2] for part in self.signature.get("subset", "").split(","))
+        scored, slash, images = parts.get(self.split, "").partition("#")[0].partition("/")
+        return (int(scored), int(images)) if slash else None
+
+    @property
     def models(self) -> list[Row]:
         """Its rows without those that are baselines."""
         ranks = [(row, row.ranks.get(self.metric)) for row in self.rows]
