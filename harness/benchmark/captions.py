@@ -279,8 +279,7 @@ def captions_by_split(
 ) -> tuple[dict[str, dict[int, str]], str | None, list[str]]:
     """The captions of a file by evaluated split (without empty ones), the field that names images, and notes."""
     splits = data.evaluated
-    beyond_limit = data.beyond_limit()
-    all_samples = {name: (*group, *beyond_limit.get(name, ())) for name, group in splits.items()}
+    all_samples = {name: data.dataset.splits[name] for name in splits}
     samples = [sample for group in all_samples.values() for sample in group]
     files = {sample.image_id: sample.file for sample in samples if sample.file}
     order = [sample.image_id for sample in all_samples["test"]]  # positions count the test split
@@ -293,7 +292,7 @@ def captions_by_split(
         predictions = read_predictions(path, order, files, labels=labels, other_files=other_files, options=options)
     except BenchError as error:
         raise BenchError(str(error), _as_card_hint(error.hint, path)) from error
-    predictions = predictions.without([sample.image_id for group in beyond_limit.values() for sample in group])
+    predictions = predictions.without(data.left_out())
     covered = {
         split: group
         for split, group in splits.items()
@@ -318,6 +317,26 @@ def captions_by_split(
         ids = {sample.image_id for sample in group}
         by_split[split] = {image_id: text for image_id, text in captions.items() if image_id in ids}
     return by_split, predictions.id_field, notes
+
+
+def images_without_captions(files: Iterable[CaptionsFile], data: BenchmarkData) -> dict[int, str]:
+    """The images that some file has no caption of, with the reason; BenchError if no other images remain.
+
+    A split of which a file has no caption at all counts for the other files alone.
+    """
+    reasons: dict[int, list[str]] = {}
+    for file in files:
+        by_split, _, _ = captions_by_split(file.path, data, file.card.match, allow_subset=True)
+        for split, captions in by_split.items():
+            for sample in data.evaluated[split]:
+                if sample.image_id not in captions:
+                    reasons.setdefault(sample.image_id, []).append(file.name)
+    if all(sample.image_id in reasons for sample in data.evaluated["test"]):
+        raise BenchError(
+            "no image has a caption in every file",
+            "compare files with captions of the same images, or score each alone",
+        )
+    return {image_id: f"no caption in {' and '.join(names)}" for image_id, names in reasons.items()}
 
 
 def _as_card_hint(hint: str | None, path: Path) -> str | None:

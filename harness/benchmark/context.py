@@ -86,12 +86,11 @@ class BenchmarkData:
         """Channels of the features, whether or not they are needed here."""
         return self.backbone.dim if self.features is None else self.features.dim
 
-    def beyond_limit(self) -> dict[str, tuple[Sample, ...]]:
-        """The usable images of the scored splits that a limit leaves out."""
-        if self.limit is None:
-            return {}
-        splits = scored_splits(usable_splits(self.dataset, self.skipped))
-        return {name: samples[self.limit :] for name, samples in splits.items()}
+    def left_out(self) -> set[int]:
+        """The images of the scored splits that are not scored: those that are skipped, and those beyond the limit."""
+        scored = {sample.image_id for samples in self.evaluated.values() for sample in samples}
+        splits = {name: self.dataset.splits[name] for name in self.evaluated}
+        return {sample.image_id for samples in splits.values() for sample in samples} - scored
 
     def typical_image(self) -> int:
         """The test image to measure costs with."""
@@ -250,7 +249,7 @@ def open_context(
         )
     may_skip = data_conditions.skip_bad_images
     graphs = prepare_graphs(dataset, config, prepared, data_conditions.graphs, may_skip=may_skip, reporter=reporter)
-    skipped = {**prepared.skipped, **({} if graphs is None else graphs.bad)}
+    skipped = {**prepared.skipped, **({} if graphs is None else graphs.bad), **data_conditions.left_out}
     splits = usable_splits(dataset, skipped)
     evaluated = scored_splits(splits)
     if data_conditions.limit is not None:

@@ -114,6 +114,7 @@ def conditions_of(benchmark: Benchmark, models: Sequence[RequestedModel]) -> Con
         graphs=tuple(sorted(graph_kinds(models))),
         skip_bad_images=experiment.data.skip_bad_images,
         limit=experiment.data.limit,
+        left_out=experiment.data.left_out,
     )
     return Conditions.of_inputs(
         experiment.data.annotations,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Any
@@ -150,7 +150,7 @@ def evaluate(
         bool,
         typer.Option(
             "--allow-subset",
-            help="Score the images that have captions where others have none. Such a score compares with no other.",
+            help="Score only the images that every file has a caption of. Such a score compares with no other.",
         ),
     ] = False,
     limit: LimitOption = None,
@@ -263,7 +263,9 @@ def evaluate(
         name: _read_captions(file, human, other_metrics, options, tokenizer, allow_subset=allow_subset, limit=limit)
         for name, file in zip(names, predictions, strict=True)
     }
-    reports = dict(zip(names, _score(list(systems.values()), settings), strict=True))
+    if len(systems) > 1:
+        systems = _over_common_images(systems)
+    reports = dict(zip(names, _score(systems, settings), strict=True))
     changes: list[LimitedChange] = []
     if baseline is not None and baseline_scores is not None:
         conditions = typed_words(context, _CONDITIONS)
@@ -406,7 +408,28 @@ def _read_captions(
     return SystemCaptions(matched, other_scores)
 
 
-def _score(systems: Sequence[SystemCaptions], settings: EvaluationSettings) -> list[Report]:
+def _over_common_images(systems: Mapping[str, SystemCaptions]) -> dict[str, SystemCaptions]:
+    """The captions of the images that all files have, so that they can be compared; BenchError if there are none."""
+    common = set.intersection(*(set(system.matched.captions) for system in systems.values()))
+    if not common:
+        raise BenchError("no image has a caption in every file", "score each file alone")
+    return {
+        name: system
+        if len(system.matched.captions) == len(common)
+        else replace(system, matched=system.matched.only(common, _other_files_lack(name, systems, common)))
+        for name, system in systems.items()
+    }
+
+
+def _other_files_lack(name: str, systems: Mapping[str, SystemCaptions], common: Collection[int]) -> str:
+    """The note that images of a system are left out, and because of which other files."""
+    images = systems[name].matched.captions.keys()
+    lacking = [other for other, system in systems.items() if not images <= system.matched.captions.keys()]
+    count = len(images) - len(common)
+    return f"left out: {count} image{'' if count == 1 else 's'} without a caption in {' and '.join(lacking)}"
+
+
+def _score(systems: Mapping[str, SystemCaptions], settings: EvaluationSettings) -> list[Report]:
     """Score every system, several at a time, each with its own METEOR process."""
     from concurrent.futures import ThreadPoolExecutor
 
@@ -420,11 +443,12 @@ def _score(systems: Sequence[SystemCaptions], settings: EvaluationSettings) -> l
         reporter.task("scoring", len(systems)) as task,
         Evaluator(settings=settings, meteors=jobs) as evaluator,
     ):
-        for system in systems:
+        for name, system in systems.items():
+            owner = f"{name}: " if len(systems) > 1 else ""
             for note in system.matched.notes:
-                reporter.note(note, style="yellow")
+                reporter.note(f"{owner}{note}", style="yellow")
             for doubt in system.matched.doubts:
-                reporter.note(f"check the captions: {doubt}", style="yellow")
+                reporter.note(f"{owner}check the captions: {doubt}", style="yellow")
 
         def score(system: SystemCaptions) -> Report:
             report = score_captions(system.matched, evaluator, system.other_scores)
@@ -432,11 +456,11 @@ def _score(systems: Sequence[SystemCaptions], settings: EvaluationSettings) -> l
             return report
 
         if len(systems) == 1:
-            return [score(systems[0])]
+            return [score(system) for system in systems.values()]
         task.reach(0)  # the first systems take a while
-        evaluator.expect(caption for system in systems for caption in system.matched.captions.values())
+        evaluator.expect(caption for system in systems.values() for caption in system.matched.captions.values())
         with ThreadPoolExecutor(jobs) as pool:
-            return list(pool.map(score, systems))
+            return list(pool.map(score, systems.values()))
 
 
 def _max_jobs() -> int:

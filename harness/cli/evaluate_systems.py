@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +16,9 @@ from harness.cli.inputs import doing
 from harness.utils.errors import BenchError
 
 if TYPE_CHECKING:
+    from harness.benchmark.plan import Benchmark
     from harness.metrics.more.measure import MoreSettings
+    from harness.utils.progress import Reporter
 
 
 def compare_systems(
@@ -60,7 +64,10 @@ def compare_systems(
             **words,
             workspace=workspace.root,
         )
-        ended, lacking = run_benchmark(Benchmark(experiment, load_preset("quick"), workspace, more=more), reporter)
+        benchmark = Benchmark(experiment, load_preset("quick"), workspace, more=more)
+        if allow_subset and len(predictions) > 1:
+            benchmark = _over_common_images(benchmark, reporter)
+        ended, lacking = run_benchmark(benchmark, reporter)
         with Store(workspace.database) as store:
             print_leaderboard(store, reporter.console)
             if report is not None:
@@ -70,6 +77,25 @@ def compare_systems(
             reporter.note(f"results: {results}; --workspace {report} names them to bench compare and bench export")
         if "failed" in ended.values() or lacking:
             raise typer.Exit(1)
+
+
+def _over_common_images(benchmark: Benchmark, reporter: Reporter) -> Benchmark:
+    """The benchmark without the images that some file has no caption of, so that all rows share one table."""
+    from harness.benchmark.captions import images_without_captions
+    from harness.benchmark.context import open_context
+    from harness.benchmark.plan import resolve
+
+    resolved = resolve(benchmark, reporter)
+    context = open_context(resolved.conditions, benchmark.workspace, reporter, make=False)
+    files = [model.captions for model in resolved.models if model.captions is not None]
+    left_out = images_without_captions(files, context.data)
+    if not left_out:
+        return benchmark
+    for reason, count in Counter(left_out.values()).items():
+        reporter.note(f"left out: {count} image{'' if count == 1 else 's'} with {reason}", style="yellow")
+    experiment = benchmark.experiment
+    data = experiment.data.model_copy(update={"left_out": left_out})
+    return replace(benchmark, experiment=experiment.model_copy(update={"data": data}))
 
 
 def _refuse_other_runs(database: Path) -> None:

@@ -40,13 +40,15 @@ Setting = str | int | float | bool | None | list[Any] | dict[str, Any]
 class DataChoice(Strict):
     """The data set: 'scenes', 'scenes-6k', a Karpathy folder or its JSON file, and where its pictures lie.
 
-    With a `limit`, the first images alone of each split that is scored.
+    With a `limit`, the first images alone of each split that is scored. `left_out` are the ids of images that are not
+    used, with the reason, which reports show.
     """
 
     annotations: str = DEFAULT_DATA
     images: Path | None = None
     limit: int | None = Field(None, ge=1, le=MAX_COUNT)
     skip_bad_images: bool = False
+    left_out: dict[int, str] = Field(default_factory=dict)
 
 
 class MetricChoice(Strict):

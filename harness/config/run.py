@@ -33,14 +33,16 @@ class RunData(Strict):
             where no row needs pictures.
         graphs: the kinds of scene graphs that they read.
         limit: how many images of each split are scored, its first ones; None for all.
+        left_out: the reason by the id of each image that is not used, because the experiment says so.
     """
 
-    omit_if_default: ClassVar[frozenset[str]] = frozenset({"limit"})
+    omit_if_default: ClassVar[frozenset[str]] = frozenset({"limit", "left_out"})
     name: str = ""
     sees: tuple[VisualKind, ...] = ()
     graphs: tuple[GraphKind, ...] = ()
     skip_bad_images: bool = False
     limit: int | None = Field(None, ge=1)
+    left_out: dict[int, str] = Field(default_factory=dict)
 
 
 class RunFiles(Strict):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Self
 
 from harness.config.evaluation import TokenizerName
 from harness.data.formats.look import copied_references, odd_captions, refuse_unspaced, without_shared_words
@@ -38,6 +39,16 @@ class MatchedCaptions:
     limit: int | None
     notes: tuple[str, ...]
     doubts: tuple[str, ...]
+
+    def only(self, image_ids: Collection[int], note: str) -> Self:
+        """Those of these images, in the same order; `note` says which others are left out."""
+        return replace(
+            self,
+            references={image_id: texts for image_id, texts in self.references.items() if image_id in image_ids},
+            captions={image_id: text for image_id, text in self.captions.items() if image_id in image_ids},
+            domains={image_id: domain for image_id, domain in self.domains.items() if image_id in image_ids},
+            notes=(*self.notes, note),
+        )
 
 
 def match_captions(

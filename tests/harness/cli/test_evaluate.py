@@ -3,14 +3,17 @@
 import csv
 import json
 import shlex
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
 
 import captionbench
 import harness.cli.evaluate as evaluate_module
+import results
 from harness.metrics.submission import SPLITS
 from harness.utils.errors import BenchError
 from results import DatasetRecord, Outcome, Quantity, RunSpec, SplitResult, Store, StoreError
@@ -482,6 +485,37 @@ def test_several_files_are_compared_with_the_first(series, tmp_path):
     assert isinstance(bench(*words, paths["good"]).exception, BenchError), "twice"
     for option in (("--baseline", out / "good.json"), ("--scores", f"P={references}")):
         assert isinstance(bench(*words, *option).exception, BenchError)
+
+
+def without_the_first(path, folder):
+    """A copy of a file of captions without that of the first image."""
+    captions = json.loads(path.read_text())
+    shorter = folder / "shorter.json"
+    shorter.write_text(json.dumps(captions[1:]))
+    return shorter
+
+
+def test_several_files_are_compared_over_the_images_that_all_have(series, tmp_path):
+    references, paths = series
+    shorter = without_the_first(paths["worse"], tmp_path)
+    words = ("evaluate", paths["good"], shorter, "--references", references, "--no-meteor")
+    assert isinstance(bench(*words).exception, BenchError)
+    result = bench_ok(*words, "--allow-subset", "--out", tmp_path / "scores")
+    assert "good: left out: 1 image without a caption in shorter" in result.stdout
+    good, worse = (json.loads((tmp_path / "scores" / f"{name}.json").read_text()) for name in ("good", "shorter"))
+    assert good["signature"] == worse["signature"]
+    images = len(json.loads(paths["good"].read_text()))
+    assert (good["n"], fields(good["signature"])["of"]) == (images - 1, f"{images}")
+    assert worse["changes"]
+
+    report = tmp_path / "report"
+    bench_ok("evaluate", paths["good"], shorter, "--references", references, "--report", report, "--allow-subset")
+    leaderboard = results.open(report).leaderboard()
+    assert set(leaderboard["model"]) == {"good", "shorter"}
+    assert leaderboard["group"].nunique() == 1
+    with closing(sqlite3.connect(report / "bench.sqlite")) as database:
+        assert database.execute("SELECT reason FROM skipped_images").fetchall() == [("no caption in shorter",)]
+    assert "Images left out" in (report / "index.html").read_text()
 
 
 @pytest.mark.parametrize(("cores", "free", "most"), [(4, None, 4), (4, 2**40, 4), (64, 5 * 2**30, 5), (4, 1000, 1)])
