@@ -8,7 +8,7 @@ from reports.text.grid import Grid, bullets, escape_markdown, interval, p_value,
 from results.comparison.changes import FEWEST_IMAGES, MetricChange
 from results.comparison.limits import LimitedChange
 from results.metrics import METRICS
-from results.statistics.estimate import Estimate
+from results.statistics.estimate import ALPHA, Estimate
 from results.statistics.image_scores import ImageScores
 
 _SHORT: Final = {metric.name: metric.short_heading for metric in METRICS}
@@ -132,7 +132,10 @@ def _failure(limited: LimitedChange) -> str:
     fall = change.estimate.negated()
     if fall.value is None:
         return f"{change.metric} was not measured: {fall.reason}"
-    return f"{change.metric} fell by {points(fall.value)} points ({_certainty(fall)}), more than {limited.limit:g}"
+    text = f"{change.metric} fell by {points(fall.value)} points ({_certainty(fall)}), more than {limited.limit:g}"
+    if fall.p is not None and fall.p >= ALPHA:
+        text += "; the fall is not significant: it may be chance of these images"
+    return text
 
 
 def _certainty(estimate: Estimate) -> str:

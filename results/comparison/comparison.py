@@ -532,7 +532,8 @@ def _pair(scored: _Sides, common: _Sides, stores: Stores, images: Images, most: 
         costs = [replace(cost, ratio=None) if depends_on_machine(cost.name, cost.unit) else cost for cost in costs]
     counts, captions = _captions(first, second, stores, images.get(first.fingerprint, {}), most)
     conditions = tuple(differing(without_code(first.conditions), without_code(second.conditions)))
-    settings = tuple(differing(_settings(first.variant), _settings(second.variant))) if same_model else ()
+    has_settings = same_model and not first.is_system  # what tells systems apart is among their conditions
+    settings = tuple(differing(_settings(first.variant), _settings(second.variant))) if has_settings else ()
     before, after = map(_side, scored)
     of_captions = counts, captions, (first.seed, second.seed)
     return Pair(before, after, conditions, settings, (), tuple(costs), hardware, *of_captions)

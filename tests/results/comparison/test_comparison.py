@@ -64,6 +64,17 @@ def test_a_models_only_rows_are_paired_whatever_the_conditions(fill: Any) -> Non
     assert [pair.conditions for pair in found.pairs] == [("beam 3 → 5",)]
 
 
+def test_systems_of_one_name_are_compared_by_their_conditions(fill: Any) -> None:
+    sides = [
+        fill(("hf:model", 0, cider, {"kind": "hub", "signature": {**WIDE, "feat": f"pixels[processor#{digest}]"}}))
+        for cider, digest in ((0.4, "c76366"), (0.2, "87a81a"))
+    ]
+    [pair] = compared(*sides).pairs
+    assert pair.conditions == ("feat pixels[processor#c76366] → pixels[processor#87a81a]",)
+    assert pair.settings == ()
+    assert {score.metric: score.after for score in pair.scores}["CIDEr-D"] == 0.2
+
+
 def test_rows_that_may_belong_to_several_are_left_over(fill: Any) -> None:
     several = [("updown", 1, 0.2, {"signature": {**WIDE, "beam": beam}}) for beam in ("4", "5")]
     found = compared(fill(("updown", 1, 0.2, {})), fill(*several))
