@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -161,7 +162,7 @@ def plan(
 
     from harness.utils.progress import Reporter
 
-    console = Console(highlight=False)
+    console = Console(file=sys.stdout, highlight=False)
     with Reporter(console) as reporter:
         with reporter.step("Loading torch"):
             benchmark = make_benchmark(_with_one_job(experiment) if store else experiment, by_size=not here)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -84,7 +85,7 @@ class Reporter:
     """Reports a command's progress; a context manager, because a terminal's display must be removed at the end."""
 
     def __init__(self, console: Console | None = None) -> None:
-        self.console = console or Console(highlight=False)
+        self.console = console or Console(file=sys.stdout, highlight=False)
         self._over = threading.Event()
         self._reading: threading.Thread | None = None
         self._panel: Panel | None = None

@@ -327,7 +327,7 @@ def _counted_obstacle(names: set[str], obstacle: str, models: int) -> str:
     if len(names) == 1:
         verb, _, complement = obstacle.partition(" ")
         singular = {"have": "has", "are": "is", "were": "was"}.get(verb, verb)
-        subject = "it" if models == 1 else "1"
+        subject = "it" if models == 1 else next(iter(names))
         return f"{subject} {singular} {complement}"
     if len(names) < models:
         return f"{len(names)} {obstacle}"

@@ -126,7 +126,9 @@ def escape_latex(text: str) -> str:
 
     def escaped(word: str) -> str:
         breaks = ",]@#" if len(word) > _LONG_WORD else ""
-        return "".join(_LATEX.get(sign, sign) + (r"\allowbreak{}" if sign in breaks else "") for sign in word)
+        signs = [_LATEX.get(sign, sign) + (r"\allowbreak{}" if sign in breaks else "") for sign in word]
+        # Two hyphens, as before an option, would be set as a dash.
+        return "".join("-{}" if word[index : index + 2] == "--" else sign for index, sign in enumerate(signs))
 
     return " ".join(map(escaped, one_line(text).split(" ")))
 

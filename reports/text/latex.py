@@ -132,7 +132,8 @@ def _column(index: int, column: Column, rows: Sequence[_PaperRow]) -> _Column:
     for cell in cells:
         if cell.value is not None:
             match = _UNIT.search(cell.text)
-            units.add(match[1] if match else "")
+            is_simple = match is not None and cell.text.count("\u202f") == 1  # "45.2 s", not "1 min 33 s"
+            units.add(match[1] if match is not None and is_simple else "")
     unit = units.pop() if len(units) == 1 else ""
     heading = column.short if column.csv and not column.is_score else column.name
     if unit:

@@ -60,7 +60,7 @@ ALL = [placed("a", 1, 2), placed("b", 1, 2)]
         ),
         (
             [placed("a", 1, 1), placed("b", 2, 2), single("c"), LOW, FLOOR],
-            ["2 of 4 models", "1 has one seed, 1 is not significantly better than a baseline"],
+            ["2 of 4 models", "c has one seed, low is not significantly better than a baseline"],
         ),
         ([placed("a", 1, 1, learning={1: RISING}), placed("b", 2, 2)], ["1 of 2", "still learning"]),
         ([standing("a", RankInterval(reason=ALONE))], ["No model has a rank", "no two models"]),
@@ -125,7 +125,7 @@ def test_a_training_of_few_updates_is_made_as_long_as_learning_takes() -> None:
 def test_models_without_a_place_are_counted_once_for_all_tables() -> None:
     several = [group(single("a"), single("b")), group(single("a", learning={1: RISING}))]
     said = " ".join(no_ranks(several))
-    assert "both have one seed, 1 was still learning" in said
+    assert "both have one seed, a was still learning" in said
     assert said.count("--seeds 3") == 1
     assert no_ranks([*several, group(*ALL)]) == (), "then every table says its own"
 

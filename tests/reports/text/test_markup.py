@@ -47,6 +47,7 @@ def test_markdown_has_a_table_a_group_with_notes_and_signature(shown: Contents) 
         ("<script>&", r"\<script\>&", r"\textless{}script\textgreater{}\&"),
         ("50 % of $x_1$ #2", "50 % of $x_1$ #2", r"50 \% of \$x\_1\$ \#2"),
         ("3 → 4", "3 → 4", r"3 $\to$ 4"),
+        ("--cards 1–3", "--cards 1–3", "-{}-cards 1--3"),
         ("_plain_ {a}", "\\_plain\\_ {a}", r"\_plain\_ \{a\}"),
         ("\\b ~^", "\\\\b ~^", r"\textbackslash{}b \textasciitilde{}\textasciicircum{}"),
         ("two\nlines\r\n\u2028 \x1b", "two lines  \ufffd", "two lines  \ufffd"),

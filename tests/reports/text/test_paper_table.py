@@ -66,6 +66,15 @@ def test_latex_is_one_table_of_booktabs_with_the_best_bold(flickr8k: Contents) -
     assert notes == sorted(set(notes)), "each note stands once below the table"
 
 
+def test_only_numbers_of_one_unit_have_it_in_the_heading() -> None:
+    words = ("export", "leaderboard", "--db", FLICKR8K, "--format", "latex", "--metrics", "training", "--models")
+    of_seconds, of_minutes = (rows_of(bench_ok(*words, model).stdout) for model in ("transformer_base", "x_lan"))
+    assert of_seconds["Model"][0].endswith(" (s)")
+    assert of_seconds["Transformer (base)"][0].startswith("31.9")
+    assert "(" not in of_minutes["Model"][0]
+    assert of_minutes["X-LAN"][0].startswith(r"1\,min 17\,s")
+
+
 def test_rows_without_a_rank_are_never_marked_as_best(flickr8k: Contents) -> None:
     groups = tuple(keep_models(group, {"blind", "updown"}) for group in flickr8k.groups[:1])
     [numbered] = matching_tables(flickr8k, models={"blind", "updown"})[:1]
