@@ -155,7 +155,7 @@ def run(
         seconds = time.monotonic() - started
 
         with Store(benchmark.workspace.database) as store, reporter.step("Writing the report"):
-            summary = Summary.read(store, ended)
+            summary = Summary.read(store, ended, benchmark.workspace.options())
             next_command = summary.next_command(sys.argv[1:])
             page = None
             try:
@@ -189,18 +189,17 @@ def _run_one(
         with reporter.step("Loading torch"):
             from harness.benchmark.run_one import compare_with_archive, run_one
             from reports.html.report import write_report
-            from reports.text.summary import NextCommand, Summary
+            from reports.text.summary import Summary
             from results import Store
         started = time.monotonic()
         ended = run_one(config, file, workspace, reporter, accept=reuse == "any", rerun=reuse == "none")
         seconds = time.monotonic() - started
         with Store(workspace.database) as store, reporter.step("Writing the report"):
-            summary = Summary.read(store, ended)
+            summary = Summary.read(store, ended, workspace.options())
             page = write_report(store, workspace.report)
             reporter.close()
-            summary.print(
-                reporter.console, ended, seconds, page, NextCommand.of(["report", "--open"], "every table and caption")
-            )
+            next_command = summary.report_command("every table and caption")
+            summary.print(reporter.console, ended, seconds, page, next_command)
             [(key, status)] = ended.items()
             if archive is not None and status in {"finished", "reused"}:
                 echo(compare_with_archive(store, key, archive, file.name))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from harness.utils.errors import BenchError
 from harness.utils.files import require_utf8
+from results.errors import without_passwords
 
 if TYPE_CHECKING:
     from results.store.store import Store
@@ -29,6 +30,13 @@ class Workspace:
     def database(self) -> str:
         """The results: a SQLite file, or a SQLAlchemy URL."""
         return self.db or str(self.root / "bench.sqlite")
+
+    def options(self) -> list[str]:
+        """The options that name its results to a command; passwords of a URL are left out."""
+        options = [] if self.root == DEFAULT else ["--workspace", os.path.normpath(self.root)]
+        if self.db is not None and self.db != os.environ.get("BENCH_DB"):
+            options += ["--db", without_passwords(self.db)]
+        return options
 
     def open_results(self) -> Store:
         """The results, read-only; BenchError where the workspace has none yet."""

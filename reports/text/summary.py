@@ -1,5 +1,6 @@
 """The last screen of `bench run`: the results in 80 x 24 characters, and the next command."""
 
+import os
 import shlex
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -74,13 +75,15 @@ class Summary:
     Attributes:
         groups: the tables that have any of its runs.
         failures: its runs that did not finish.
+        location: the options that name these results to another command, such as `--workspace FOLDER`.
     """
 
     groups: tuple[Group, ...]
     failures: tuple[Run, ...]
+    location: tuple[str, ...] = ()
 
     @classmethod
-    def read(cls, store: Store, keys: Collection[str]) -> "Summary":
+    def read(cls, store: Store, keys: Collection[str], location: Sequence[str] = ()) -> "Summary":
         """Read the tables and failures of the runs of these keys."""
         key_set = set(keys)
         groups = []
@@ -88,7 +91,7 @@ class Summary:
             if any(key_set & set(row.keys) for row in (*group.rows, *group.references)):
                 groups.append(group)
         failures = tuple(run for run in reading.failures(store) if run.key in key_set)
-        return cls(tuple(groups), failures)
+        return cls(tuple(groups), failures, tuple(location))
 
     @property
     def largest(self) -> Group | None:
@@ -115,7 +118,11 @@ class Summary:
             times = "twice" if longer.times == 2 else f"{longer.times} times"
             added = " ".join(shlex.join(option) for option in longer.options)
             return NextCommand.of(command, f"trains {times} as long", added)
-        return NextCommand.of(["report", "--open"], "every table, caption and cost")
+        return self.report_command("every table, caption and cost")
+
+    def report_command(self, purpose: str) -> NextCommand:
+        """The command that opens the report of these results."""
+        return NextCommand.of(["report", "--open", *self.location], purpose)
 
     def print(
         self, console: Console, ended: Mapping[str, str], seconds: float, report: Path | None, next_command: NextCommand
@@ -177,8 +184,12 @@ class Summary:
             line.truncate(width, overflow="ellipsis")
             lines.append(line)
         if len(self.failures) > _FAILURES:
-            lines.append(Text(f"and {len(self.failures) - _FAILURES} more: bench report --terminal"))
+            lines.append(Text(printable(f"and {len(self.failures) - _FAILURES} more: {self._tables_command}")))
         return lines
+
+    @property
+    def _tables_command(self) -> str:
+        return shlex.join(["bench", "report", "--terminal", *self.location])
 
     def _closing(
         self, width: int, ended: Mapping[str, str], seconds: float, report: Path | None, next_command: NextCommand
@@ -187,9 +198,9 @@ class Summary:
         other_count = len(self.groups) - 1
         if other_count > 0:
             others = "1 more table" if other_count == 1 else f"{other_count} more tables"
-            lines.append(Text(f"tables  bench report --terminal    {others}"))
+            lines.append(Text(printable(f"tables  {self._tables_command}    {others}")))
         if report is not None:
-            lines.append(Text(f"report  {printable(str(report))}"))
+            lines.append(Text(f"report  {printable(os.path.normpath(report))}"))
         lines += [Text(printable(line)) for line in next_command.lines(width)]
         return lines
 

@@ -2,6 +2,7 @@
 
 import io
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -16,11 +17,13 @@ BASELINES = Path(__file__).parents[3] / "baselines"
 WORDS = ["run", "--models", "all", "--seeds=2"]
 
 
-def last_screen(store: Store, keys: list[str] | None = None, words: list[str] = WORDS) -> list[str]:
+def last_screen(
+    store: Store, keys: list[str] | None = None, words: list[str] = WORDS, location: Sequence[str] = ()
+) -> list[str]:
     with store.reading() as connection:
         runs = list(connection.execute(RunRow.__table__.select()).mappings())
     ended = {run["key"]: run["status"] for run in runs if keys is None or run["key"] in keys}
-    summary = Summary.read(store, list(ended))
+    summary = Summary.read(store, list(ended), location)
     file = io.StringIO()
     page = Path("workspace/report/index.html")
     summary.print(Console(file=file, width=80), ended, 706.0, page, summary.next_command(words))
@@ -42,6 +45,13 @@ def test_the_largest_table_is_on_one_screen(name: str) -> None:
     row = next(line for line in lines[3:] if best in line)
     assert row.split()[0].split("–")[0] == "1", "the best row is the first, with its rank"
     assert value_of(lines, "report") == "workspace/report/index.html"
+
+
+def test_suggested_commands_name_the_results() -> None:
+    with Store(BASELINES / "coco_released.sqlite", read_only=True) as store:
+        lines = last_screen(store, location=["--workspace", "my runs"])
+    assert value_of(lines, "tables").startswith("bench report --terminal --workspace 'my runs' ")
+    assert value_of(lines, "next").startswith("bench report --open --workspace 'my runs' ")
 
 
 def test_the_headline_counts_the_other_models() -> None:
