@@ -299,6 +299,10 @@ _PATHS: Final = (
 """Fields whose values may be paths."""
 _WORDS: Final = frozenset({*PRESET_OF_SCENES, "boxes", "workspace", "random"})
 """Values that are no paths, whatever lies beside the file."""
+_ALWAYS_PATHS: Final = frozenset(
+    {"cards", "data.images", "features.weights", "features.sentence_graphs", "metrics.instances"}
+)
+"""Fields whose values name files even where these do not exist, unless they are such words."""
 
 
 def _map_paths(content: dict[str, Any], base: Path, convert: Callable[[Path], str]) -> None:
@@ -331,7 +335,7 @@ def _map_path(text: str, field: str, base: Path, convert: Callable[[Path], str])
     elif field == "plugins":
         is_path = text.endswith(".py") and path.exists()
     else:
-        is_path = text not in _WORDS and path.exists()
+        is_path = text not in _WORDS and (field in _ALWAYS_PATHS or path.exists())
     return convert(path) if is_path else text
 
 
