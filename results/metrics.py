@@ -1,7 +1,7 @@
 """The metrics: a line each, read by data frames, tables, pages and exports.
 
 A new metric of every run is a file in `harness/metrics/`, its call in `harness/metrics/evaluator.py`, and a line in
-`METRICS`. All of them are fractions that tables show times 100, and more is better.
+`METRICS`. All of them are fractions that tables show times 100, and more is better: gates and ranks count on it.
 
 The name of a metric of `--more-metrics` is stored with the model or list that it depends on in parentheses, as
 "CLIPScore (clip:openai/clip-vit-large-patch14@0123456789ab)": scores of different models never share a name.

@@ -1,5 +1,7 @@
 """The lines of metrics and costs: none stands twice, and each has its own place where an order is asked for."""
 
+from collections import defaultdict
+
 from results.costs import COSTS, THEMES, cost_order, leaderboard_costs
 from results.metrics import DOMAIN_METRICS, LAST, METRICS, MORE_METRICS, metric_info, metric_order, metrics_by_domain
 
@@ -14,10 +16,17 @@ def test_no_name_and_no_heading_stands_twice() -> None:
 
 
 def test_columns_that_have_a_priority_or_a_position_share_it_with_none() -> None:
-    priorities = [info.priority for info in (*METRICS, *COSTS) if info.priority != LAST]
-    assert len({*priorities}) == len(priorities)
+    names = defaultdict(list)
+    for info in (*METRICS, *COSTS):
+        names[info.priority].append(info.name)
+    del names[LAST]
+    assert {priority: shared for priority, shared in names.items() if priority is not None and len(shared) > 1} == {}
     positions = [cost.position for cost in COSTS if cost.position is not None]
     assert len({*positions}) == len(positions)
+
+
+def test_more_is_better_in_all_metrics_that_are_ranked_and_have_limits() -> None:
+    assert {metric.name: metric.better for metric in METRICS if metric.better != "higher"} == {}
 
 
 def test_the_metric_that_ranks_is_first_and_what_has_no_line_last() -> None:

@@ -19,7 +19,7 @@ REFERENCES = {
     1: ["Two cats sleep on a red sofa.", "Cats asleep on the sofa."],
     2: ["A man rides a horse along the beach.", "Someone is riding a horse by the sea."],
 }
-COMPUTED = metric_names()[:-1]  # the metrics that need no models to be installed
+COMPUTED = ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR", "ROUGE-L", "CIDEr-D")  # by pycocoevalcap without models
 CANDIDATES = {1: "Two cats on a sofa.", 2: "A man rides a horse.", 3: "A dog runs."}
 
 

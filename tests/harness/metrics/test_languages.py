@@ -110,7 +110,7 @@ def test_metrics_of_other_languages_are_null_with_a_reason() -> None:
         assert values["SPICE"] is None
         assert "Chinese" in str(reasons["METEOR"]) or tokenizer == "characters"
         assert "English" in str(reasons["SPICE"])
-        assert min(value for value in values.values() if value is not None) > 0.1
+        assert min(values[metric] or 0 for metric in ("BLEU-1", "BLEU-4", "ROUGE-L", "CIDEr-D")) > 0.1
     assert missing_in_language("python", None) == {}
     assert missing_in_language("java", "en") == {}
     assert missing_in_language("zh", "en") == {}

@@ -20,7 +20,6 @@ from harness.metrics.meteor import METEOR
 from harness.metrics.ngrams import Corpus
 from harness.metrics.rouge import rouge_l
 from harness.metrics.signature import EvaluationSettings
-from results.metrics import metric_names
 from results.statistics.significance import SUMS, bootstrap, pseudo_values
 
 
@@ -104,7 +103,7 @@ def test_an_evaluation_has_influences_of_bleu_and_meteor(coco, evaluator) -> Non
         assert np.mean(list(values.values())) == pytest.approx(found.scores["overall"][metric].value, abs=1e-12)
 
 
-COMPUTED = metric_names()[:-1]
+COMPUTED = ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR", "ROUGE-L", "CIDEr-D")
 UNEQUAL = {7: ["a", "b", "c"], 8: ["d", "e"], 9: ["f"]}
 
 
