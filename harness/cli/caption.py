@@ -88,7 +88,7 @@ def caption(
         hub=hub,
     )
     if out is not None:
-        write_captions(captioned, out)
+        write_captions(captioned, pictures, out)
     else:
         print_captions(captioned, pictures, images)
     name_unusable(captioned)
@@ -163,9 +163,12 @@ def find_folder(run: str, workspace: Workspace, reporter: Reporter) -> Path:
     return folder
 
 
-def write_captions(captioned: Captioned, out: Path) -> None:
-    """Write COCO's results JSON."""
-    entries = [{"image_id": image_id, "caption": text} for image_id, text in captioned.captions.items()]
+def write_captions(captioned: Captioned, pictures: Dataset, out: Path) -> None:
+    """Write COCO's results JSON, with the ids that the data have: texts where their numbers were made up on reading."""
+    entries = [
+        {"image_id": pictures.labels.get(image_id, image_id), "caption": text}
+        for image_id, text in captioned.captions.items()
+    ]
     deliver(json.dumps(entries, ensure_ascii=False, indent=0) + "\n", out)
     echo(f"{len(entries)} captions written to {out}")
 

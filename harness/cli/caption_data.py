@@ -73,7 +73,7 @@ def caption_data(
         as_trained=True,
     )
     if out is not None:
-        write_captions(captioned, out)
+        write_captions(captioned, pictures, out)
     else:
         print_captions(captioned, pictures)
     name_unusable(captioned)

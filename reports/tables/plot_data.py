@@ -63,7 +63,7 @@ def bounded_cost(row: Row, name: str, runs: Mapping[str, Run]) -> Quantity:
     if cost is None or cost.value is None:
         return cost or Quantity(None, "not measured for this run")
     if margin is not None and margin.value is not None:
-        return replace(cost, low=cost.value - margin.value, high=cost.value + margin.value)
+        return replace(cost, low=max(cost.value - margin.value, 0.0), high=cost.value + margin.value)
     other_machine = row.other_machines.get(name)
     seeds = (other_machine.seeds if other_machine else ()) or row.seeds
     over_seeds = (runs[key].costs.get(name) for seed, key in zip(row.seeds, row.keys, strict=True) if seed in seeds)

@@ -21,7 +21,7 @@ from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
 from results.errors import StoreError
-from tests.harness.conftest import WORDS, DrawScenes, MakeRun, bench
+from tests.harness.conftest import WORDS, DrawScenes, MakeRun, bench, bench_ok
 
 
 def caption(*words: object) -> Result:
@@ -144,6 +144,20 @@ def test_moved_and_other_backbone_weights_are_told_apart(
         caption_dataset(
             of_files(pictures), folder, reporter=Reporter(), backbone_weights=tmp_path / "other.safetensors"
         )
+
+
+def test_captions_of_a_table_have_its_file_names(make_run: MakeRun, draw_scenes: DrawScenes, tmp_path: Path) -> None:
+    data = draw_scenes(train=2, val=1, test=3, nocaps_per_domain=1)
+    [annotations] = data.glob("dataset*.json")
+    images = [image for image in json.loads(annotations.read_text())["images"] if image["split"] == "test"]
+    table = tmp_path / "captions.csv"
+    lines = [f"{image['filename']},{sentence['raw']}" for image in images for sentence in image["sentences"]]
+    table.write_text("\n".join(["image,caption", *lines]) + "\n")
+    out = tmp_path / "predictions.json"
+    pictures = next(path.parent for path in data.rglob(images[0]["filename"]))
+    bench_ok("caption-data", table, "--images", pictures, "--run", make_run(), "--out", out)
+    assert {entry["image_id"] for entry in json.loads(out.read_text())} == {image["filename"] for image in images}
+    bench_ok("evaluate", out, "--references", table, "--no-meteor")
 
 
 def test_a_split_becomes_predictions_that_can_be_scored(
