@@ -99,12 +99,15 @@ class RunPanel:
         return lines
 
     def seconds_left(self) -> float | None:
-        """An estimate from the mean time of the runs that have ended; None before the first has."""
-        ended = len(self._ended())
+        """An estimate from the mean time of the models that have ended; None before the first has.
+
+        References take a moment: they count only where there are no models.
+        """
+        counted = {key for key, name in self._names.items() if not name.is_reference} or self._names.keys()
+        ended = len(self._ended() & counted)
         if not ended:
             return None
-        pending = len(self._names) - len(self._done())
-        return (self._clock() - self._started) / ended * pending
+        return (self._clock() - self._started) / ended * len(counted - self._done())
 
     def render(self, width: int, height: int) -> RenderableType:
         """The panel; on a small screen the leading models are left out first."""

@@ -81,6 +81,19 @@ def test_time_left_is_of_runs_that_have_ended(store: FakeStore) -> None:
     assert "2 of 4 runs, 1 failed" in lines
 
 
+def test_references_say_nothing_of_the_time_that_models_take(store: FakeStore) -> None:
+    clock = Clock()
+    panel = panel_of(store, clock)
+    clock.now = 2.0
+    store.runs["d"] = RunProgress("finished", 1, None)
+    panel.refresh()
+    assert panel.seconds_left() is None
+    clock.now = 30.0
+    store.runs["a"] = RunProgress("finished", 1, None)
+    panel.refresh()
+    assert panel.seconds_left() == 60.0
+
+
 def test_a_failed_run_counts_once_it_is_tried_again(store: FakeStore) -> None:
     store.runs |= {"a": RunProgress("failed", 1, None), "d": RunProgress("finished", 1, None)}
     panel = panel_of(store, Clock(), rerun=True)
