@@ -58,7 +58,7 @@ def compare(
             help="Exit code 1 if a score of B is this many points lower than A's, or missing; may be repeated.",
         ),
     ] = None,
-    all_costs: Annotated[bool, typer.Option("--all-costs", help="Show every cost, in place of the main four.")] = False,
+    all_costs: Annotated[bool, typer.Option("--all-costs", help="Show every cost, in place of the main ones.")] = False,
     format: Annotated[
         Literal["text", "markdown", "json"], typer.Option("--format", help="How the comparison is written.")
     ] = "text",
