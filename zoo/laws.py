@@ -162,6 +162,18 @@ def check_images_independent(model: Captioner, visual: Visual, tokens: Tensor) -
         )  # fmt: skip
 
 
+def check_gradients_change_nothing(model: Captioner, visual: Visual, tokens: Tensor) -> None:
+    """`decode` returns the same logits with and without gradients: training may take a faster form of the same."""
+    with torch.no_grad():
+        expected = _decode(model, visual, tokens)
+    with torch.enable_grad():
+        logits = _decode(model, visual, tokens).detach()
+    _check_equal(
+        logits, expected, "logits differ between training and inference",
+        "a faster form that only training takes, such as scan of a recurrent decoder, must compute the same",
+    )  # fmt: skip
+
+
 LAWS: Final[tuple[Callable[[Captioner, Visual, Tensor], None], ...]] = (
     check_logits,
     check_causality,
@@ -169,6 +181,7 @@ LAWS: Final[tuple[Callable[[Captioner, Visual, Tensor], None], ...]] = (
     check_captions_independent,
     check_reordering,
     check_images_independent,
+    check_gradients_change_nothing,
 )
 """The checks. Each takes a model in evaluation mode, images, and tokens (B * n, T), and raises BrokenLawError."""
 

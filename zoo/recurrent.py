@@ -3,6 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -41,6 +42,12 @@ class RecurrentCaptioner(Captioner):
     output_dropout: nn.Dropout
     per_row: tuple[str, ...] = ()
     states: tuple[str, ...] = ("hidden", "cell")
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Leave the `scan` of the base out where `advance` is another: it would train another recurrence."""
+        super().__init_subclass__(**options)
+        if "advance" in vars(cls) and "scan" not in vars(cls):
+            cls.scan = RecurrentCaptioner.scan  # type: ignore[method-assign]
 
     def __init__(self, visual: VisualSpec, vocab_size: int, max_len: int, d_model: int) -> None:
         super().__init__()

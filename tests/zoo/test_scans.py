@@ -8,7 +8,9 @@ import zoo
 from tests.zoo.test_laws import look
 from zoo.fast.aoanet import AoAScan
 from zoo.fast.updown import UpDownScan
+from zoo.laws import BrokenLawError, check_laws
 from zoo.layers.annotated_norm import AnnotatedNorm
+from zoo.models.updown import UpDown
 from zoo.recurrent import RecurrentCaptioner
 
 
@@ -106,3 +108,36 @@ def test_under_autocast_recurrences_are_in_full_precision(name, monkeypatch):
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
         model(visual, tokens)
     assert types == {torch.float32}
+
+
+class _HalfAttended(UpDown):
+    """Another recurrence than its base's: the image counts half."""
+
+    def advance(self, inputs, rows, images):
+        output, rows = super().advance(inputs, rows, images)
+        return output / 2, rows
+
+
+class _WrongScan(UpDown):
+    def scan(self, inputs, images):
+        return super().scan(inputs, images) / 2
+
+
+def test_a_subclass_with_another_recurrence_is_trained_by_it():
+    model, visual, tokens = _tiny(_HalfAttended)
+    check_laws(model, visual, vocab_size=9, begin=1)
+    model(visual, tokens).square().mean().backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+def test_a_fast_form_of_another_recurrence_breaks_a_law():
+    model, visual, _ = _tiny(_WrongScan)
+    with pytest.raises(BrokenLawError, match="training and inference"):
+        check_laws(model, visual, vocab_size=9, begin=1)
+
+
+def _tiny(kind):
+    torch.manual_seed(0)
+    arguments = {"visual_dim": 6, "vocab_size": 9, **zoo.model_card("updown").tiny}
+    model = kind(**arguments).double().eval()
+    return model, zoo.Visual(torch.rand(2, 4, 6).double()), torch.randint(3, 9, (4, 5))
