@@ -131,7 +131,18 @@ _OF_ATEN: dict[str, Handler] = {
 }
 HANDLERS = {f"aten::{name}": handler for name, handler in _OF_ATEN.items()} | {"torchvision::roi_align": roi_align}
 
-_MOVED = ("alias", "clone", "embedding", "index_copy", "index_put", "index_select", "lift_fresh", "movedim", "numpy_T")
+_MOVED = (
+    "mT",
+    "alias",
+    "clone",
+    "embedding",
+    "index_copy",
+    "index_put",
+    "index_select",
+    "lift_fresh",
+    "movedim",
+    "numpy_T",
+)
 _SHAPED = ("broadcast_tensors", "expand_as", "pad", "repeat", "repeat_interleave", "unflatten", "view_as")
 _CUT = ("unfold", "unsafe_chunk", "unsafe_split")
 _FILLED = ("eye", "fill_", "index_fill", "masked_fill_", "new_ones", "ones_like", "scatter", "tril", "triu", "zero_")
