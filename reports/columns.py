@@ -321,7 +321,7 @@ def rank_cell(rank: RankInterval | None) -> Cell:
     if rank.best is None or rank.worst is None:
         reason = rank.reason or ""
         if reason == ALONE:
-            return Cell("", reason=reason)
+            return noted_cell("alone", f"alone: {reason}")
         reasons_with_option = {
             NEEDS_SEEDS: f"{NEEDS_SEEDS} (--seeds 3)",
             STILL_LEARNING: f"{STILL_LEARNING} (--rank-unconverged ranks it)",

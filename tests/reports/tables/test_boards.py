@@ -75,7 +75,7 @@ def test_a_row_without_a_place_says_why_and_what_to_type() -> None:
     rows = [standing(name, RankInterval(reason=why)) for name, why in zip("abcd", reasons, strict=True)]
     [board] = boards(contents(group(*rows)))
     cells = [cell(board, line, "rank") for line in board.table.lines]
-    assert [each.text for each in cells] == ["needs seeds", "still learning", OTHER_IMAGES, ""]
+    assert [each.text for each in cells] == ["needs seeds", "still learning", OTHER_IMAGES, "alone"]
     assert [each.value for each in cells] == [None] * 4
     assert ["--seeds 3" in cells[0].note, "--rank-unconverged" in cells[1].note] == [True, True]
     assert {each.note for each in cells} - {""} <= board.table.marks.keys()
