@@ -249,6 +249,12 @@ def open_context(
         )
     may_skip = data_conditions.skip_bad_images
     graphs = prepare_graphs(dataset, config, prepared, data_conditions.graphs, may_skip=may_skip, reporter=reporter)
+    unknown = data_conditions.left_out.keys() - {sample.image_id for sample in dataset.samples}
+    if unknown:
+        raise BenchError(
+            f"left_out names images that {dataset.name} does not have: {', '.join(map(str, sorted(unknown)[:10]))}",
+            "name images by their ids in the data",
+        )
     skipped = {**prepared.skipped, **({} if graphs is None else graphs.bad), **data_conditions.left_out}
     splits = usable_splits(dataset, skipped)
     evaluated = scored_splits(splits)

@@ -122,7 +122,7 @@ class HubCaptioner:
             num_beams=decoding.beam_size,
             num_return_sequences=1,
             max_new_tokens=decoding.max_len,
-            max_length=None,  # a checkpoint's own, of which the library would warn at every call
+            max_length=None,  # the library warns at every call where the checkpoint has one
             min_new_tokens=decoding.max_len if full_length else None,
             length_penalty=decoding.length_penalty,
             logits_processor=LogitsProcessorList([before]),

@@ -85,6 +85,7 @@ class Reporter:
     """Reports a command's progress; a context manager, because a terminal's display must be removed at the end."""
 
     def __init__(self, console: Console | None = None) -> None:
+        # This stdout: what a plug-in prints while it is loaded is redirected.
         self.console = console or Console(file=sys.stdout, highlight=False)
         self._over = threading.Event()
         self._reading: threading.Thread | None = None

@@ -79,9 +79,7 @@ def boards(contents: Contents) -> list[Board]:
                 remarks=tuple(filter(None, (absent, absent_levels(group)))),
                 further_tables=tuple(filter(None, further_tables)),
                 track=group.track if group.rows else "",
-                images=group.scored_part[0]
-                if group.scored_part
-                else contents.images.get((group.fingerprint, group.split)),
+                images=_images_scored(group, contents),
                 separations=separations(group, contents.groups),
                 verdict=() if joint else verdict(group),
                 pairs=pair_table(group),
@@ -89,6 +87,12 @@ def boards(contents: Contents) -> list[Board]:
             )
         )
     return all_boards
+
+
+def _images_scored(group: Group, contents: Contents) -> int | None:
+    if group.scored_part is not None:
+        return group.scored_part[0]
+    return contents.images.get((group.fingerprint, group.split))
 
 
 def higher_elsewhere(group: Group, contents: Contents) -> str:

@@ -180,11 +180,14 @@ def _others(group: Group) -> dict[str, str]:
 
 def _others_in_words(group: Group) -> str:
     """Fields with their values, less those that a group has not; a part of a split is its number of images."""
-    fields = {name: value for name, value in _others(group).items() if value != "none"}
+    others = _others(group)
+    fields = {name: value for name, value in others.items() if name != "subset" and value != "none"}
     parts = []
-    if "subset" in _others(group):
-        parts.append("{:,} of {:,} images".format(*group.scored_part) if group.scored_part else "all images")
-        fields.pop("subset", None)
+    if "subset" in others and group.scored_part is None:
+        parts.append("all images")
+    elif "subset" in others and group.scored_part is not None:
+        scored, images = group.scored_part
+        parts.append(f"{scored:,} of {images:,} images")
     if fields:
         parts.append(without_digests(format_fields(fields)))
     return ", ".join(parts)

@@ -21,7 +21,7 @@ from results.runs.leaderboard import Group, Row
 from results.signature import format_signature
 
 _HEAD = "% Needs \\usepackage{booktabs}. In a two-column paper, table* takes the width of both columns.\n"
-_UNIT = re.compile("\u202f(\\D+)$")
+_UNIT = re.compile("[^\u202f]+\u202f(\\D+)")  # "45.2 s", not "1 min 33 s"
 
 
 def latex(contents: Contents, metrics: Sequence[str] | None = None, renamed: Mapping[str, str] | None = None) -> str:
@@ -131,9 +131,8 @@ def _column(index: int, column: Column, rows: Sequence[_PaperRow]) -> _Column:
     units = set()
     for cell in cells:
         if cell.value is not None:
-            match = _UNIT.search(cell.text)
-            is_simple = match is not None and cell.text.count("\u202f") == 1  # "45.2 s", not "1 min 33 s"
-            units.add(match[1] if match is not None and is_simple else "")
+            match = _UNIT.fullmatch(cell.text)
+            units.add(match[1] if match else "")
     unit = units.pop() if len(units) == 1 else ""
     heading = column.short if column.csv and not column.is_score else column.name
     if unit:

@@ -43,8 +43,8 @@ def release(revision: str) -> str:
 def is_older(revision: str, url: URL) -> bool:
     """Whether tables of a revision need an upgrade; StoreError where one before 1.0, or a newer one, wrote them."""
     match = _REVISION.fullmatch(revision)
-    own = _REVISION.fullmatch(RELEASE)
-    versions = [tuple(map(int, each.groups())) for each in (match, own) if each]
+    newest = _REVISION.fullmatch(RELEASE)
+    versions = [tuple(map(int, version.groups())) for version in (match, newest) if version]
     if match is None or versions[0] < _FIRST:
         raise StoreError(
             f"the results database {show(url)} is of the tables {revision!r}, which this captionbench does not read",

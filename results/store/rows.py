@@ -88,11 +88,11 @@ def run_columns(spec: RunSpec, datasets: Mapping[str, int]) -> Columns:
 
 
 def epoch_columns(key: str, record: EpochRecord) -> Columns:
-    what = f"run {key}, stage {record.stage}, epoch {record.epoch}"
+    epoch = f"run {key}, stage {record.stage}, epoch {record.epoch}"
     columns = asdict(record)
     for name in ("learning_rate", "train_loss", "val_cider", "seconds", "images_per_second"):
         if columns[name] is not None:
-            columns[name] = finite(columns[name], f"{what}: {name}")
+            columns[name] = finite(columns[name], f"{epoch}: {name}")
     return columns
 
 
@@ -128,17 +128,17 @@ def cost_columns(key: str, costs: Mapping[str, Quantity]) -> list[Columns]:
 
 
 def attention_columns(key: str, record: AttentionRecord) -> Columns:
-    what = f"run {key}: attention on image {record.image_id}"
+    subject = f"run {key}: attention on image {record.image_id}"
     height, width = record.grid or (None, None)
     places = len(record.boxes or ()) if height is None or width is None else height * width
     rows = (*record.weights, *record.among)
-    said = [*map(text, record.words), *record.sources]
-    if len(rows) != len(said) or any(len(row) != places for row in rows):
+    labels = [*map(text, record.words), *record.sources]
+    if len(rows) != len(labels) or any(len(row) != places for row in rows):
         counts = f"{len(record.words)} words" + (f" and {len(record.sources)} places" if record.sources else "")
-        raise StoreError(f"{what} needs {places} weights for each of its {counts}")
+        raise StoreError(f"{subject} needs {places} weights for each of its {counts}")
     return {
         "image_id": record.image_id,
-        "words": said,
+        "words": labels,
         "weights": [list(row) for row in rows],
         "grid_height": height,
         "grid_width": width,

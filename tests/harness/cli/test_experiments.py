@@ -1,5 +1,6 @@
 """An experiment is a file: what it says, what options change of it, and what is refused."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from harness.config.experiment import Experiment, change_content, read_experimen
 from harness.config.load import load_preset
 from harness.utils.errors import BenchError
 from results import Store
-from results.runs.reading import finished
+from results.runs.reading import finished, read_runs
 from tests.harness.conftest import ROOT, TINY, DrawScenes, bench_ok, bench_or_raise, run_words
 
 BOARDS = sorted((ROOT / "baselines" / "experiments").glob("*.yaml"))
@@ -26,6 +27,20 @@ def saved(path: Path, *words: object) -> Experiment:
     """What `bench run WORDS --save` writes, read again."""
     bench_ok("run", *words, "--save", path)
     return validate_experiment(read_experiment(path), str(path))
+
+
+def test_images_that_an_experiment_leaves_out_are_recorded_or_refused(tmp_path: Path) -> None:
+    references = {str(image_id): ["a dog runs", "a brown dog"] for image_id in (7, 8, 9)}
+    (tmp_path / "references.json").write_text(json.dumps(references))
+    common = {"models": ["human"], "workspace": "workspace"}
+    data = {"annotations": "references.json", "left_out": {8: "blurred"}}
+    bench_ok("run", written(tmp_path / "known.yaml", data=data, **common))
+    with Store(str(tmp_path / "workspace" / "bench.sqlite"), read_only=True) as store, store.reading() as connection:
+        [run] = read_runs(connection)
+    assert run.conditions["data"].endswith(",skipped:1")
+    data["left_out"] = {8: "blurred", 10: "not there"}
+    with pytest.raises(BenchError, match=r"left_out.* does not have: 10\n"):
+        bench_or_raise("run", written(tmp_path / "unknown.yaml", data=data, **common))
 
 
 def test_a_saved_experiment_is_what_was_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,10 +81,10 @@ def test_a_significant_fall_fails_in_every_format(
 ) -> None:
     trained["after"] = fill("changed", {"updown": points}, seeds=3)
     result = bench(*AGAINST, "--findings", tmp_path / "found")
-    said = result.stdout  # standard error says what takes more than a second
+    printed = result.stdout  # standard error says what takes more than a second
     written = {path.suffix: path.read_text(encoding="utf-8") for path in (tmp_path / "found").iterdir()}
-    assert (result.exit_code, said) == (exit_code, written[".txt"])
-    assert max(map(len, said.splitlines())) <= 80
+    assert (result.exit_code, printed) == (exit_code, written[".txt"])
+    assert max(map(len, printed.splitlines())) <= 80
     content = json.loads(written[".json"])
     [change] = content["against"]["changes"]
     assert content["exit_code"] == exit_code
