@@ -193,7 +193,7 @@ def leaderboard(
     names = None if metrics is None else split_patterns(metrics)
     renamed = _renamed(rename)
     with open_results(workspace, db) as store, doing("Reading the results"):
-        contents, tables = _chosen_tables(store, metric, ranking, models, split, table)
+        contents, tables, other_tables = _chosen_tables(store, metric, ranking, models, split, table)
         selection = with_tables(contents, tables)
         if format == "csv":
             from reports.text.csv_rows import as_csv
@@ -207,6 +207,8 @@ def leaderboard(
             from reports.text import markup
 
             text = markup.as_json(selection) if format == "json" else markup.markdown(selection, names)
+    for line in other_tables:
+        echo(line, err=True)
     deliver(text, out)
     if out is not None:
         echo(out)
@@ -214,8 +216,8 @@ def leaderboard(
 
 def _chosen_tables(
     store: Store, metric: str, ranking: RankingOptions, models: str, split: str | None, table: str | None
-) -> tuple[Contents, list[NumberedTable]]:
-    """The store's contents and the tables that the options choose; lists the others if several match."""
+) -> tuple[Contents, list[NumberedTable], list[str]]:
+    """The store's contents, the tables that the options choose, and lines that name the others if several match."""
     from reports.tables.contents import Contents
     from reports.tables.selection import choose_tables, matching_tables, model_names
 
@@ -227,14 +229,15 @@ def _chosen_tables(
     if not tables:
         raise BenchError(f"--models {models}: no such row on the split {split}", "name others, or leave out --split")
     chosen_tables = choose_tables(tables, table)
+    lines = []
     if table is None and len(tables) > 1:
-        echo(f"table {tables[0].number}: {tables[0].title(contents)}", err=True)
-        echo("others, by their number, or --table all:", err=True)
+        lines.append(f"table {tables[0].number}: {tables[0].title(contents)}")
+        lines.append("others, by their number, or --table all:")
         for candidate in tables[1 : 1 + _TABLES_SHOWN]:
-            echo(f"  --table {candidate.number}  {candidate.title(contents)}", err=True)
+            lines.append(f"  --table {candidate.number}  {candidate.title(contents)}")
         if len(tables) > 1 + _TABLES_SHOWN:
-            echo(f"  and {len(tables) - 1 - _TABLES_SHOWN} more", err=True)
-    return contents, chosen_tables
+            lines.append(f"  and {len(tables) - 1 - _TABLES_SHOWN} more")
+    return contents, chosen_tables, lines
 
 
 def _renamed(texts: list[str] | None) -> dict[str, str]:
@@ -278,14 +281,14 @@ def figures(
     renamed = _renamed(rename)
     with open_results(workspace, db) as store, doing("Drawing the figures"):
         ranking = RankingOptions(margin, rank_unconverged, same_machine)
-        contents, tables = _chosen_tables(store, metric, ranking, models, split, table)
+        contents, tables, other_tables = _chosen_tables(store, metric, ranking, models, split, table)
         if len(tables) > 1:
             raise BenchError("--table all: figures are of one table", f"name one: --table {tables[0].number}")
         from reports.figures.draw import as_bytes, draw_figures
 
         figures = draw_figures(contents, tables[0].group, renamed, width)
         files = {f"{name}.{format}": as_bytes(figure, format) for name, figure in figures.drawn.items()}
-    for remark in figures.remarks:
+    for remark in (*other_tables, *figures.remarks):
         echo(remark, err=True)
     if not files:
         raise BenchError("there is nothing to draw", "make results with: bench run --models all")
