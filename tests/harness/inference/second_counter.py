@@ -49,7 +49,9 @@ class _Traced(nn.Module):
         args, kwargs = tree_unflatten(
             [next(given) if isinstance(x, Tensor) else x for x in self._leaves], self._structure
         )
-        return tuple(leaf for leaf in tree_leaves(self.module(*args, **kwargs)) if isinstance(leaf, Tensor))
+        outputs = [leaf for leaf in tree_leaves(self.module(*args, **kwargs)) if isinstance(leaf, Tensor)]
+        # positions are left out: a trace refuses outputs that no input changes
+        return tuple(output for output in outputs if output.is_floating_point())
 
 
 def _calls(network: nn.Module, work: Callable[[], None]) -> list[Call]:

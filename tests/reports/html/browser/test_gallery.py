@@ -227,7 +227,7 @@ def test_a_search_looks_where_the_menu_says_and_marks_words_there(
 def test_one_caption_disagrees_with_none(open_page: Open, baselines: Path) -> None:
     page = open_page(baselines, "?models=m0&order=disputed")
     expect(page.locator(ORDER)).to_have_value("worst")
-    expect(page.locator(f"{ORDER} [value=disputed]")).to_be_disabled()
+    expect(page.locator(f"{ORDER} [value=disputed]")).to_have_attribute("disabled", "")
     page.locator(".speakers summary").click()
     page.get_by_label("m1", exact=True).check()
     expect(page.locator(ORDER)).to_have_value("disputed")
