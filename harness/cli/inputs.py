@@ -13,7 +13,7 @@ from harness.config.execution import AUTO
 from harness.config.limits import MAX_PROCESSES
 from harness.config.model_patterns import needs_no_features
 from harness.utils.errors import BenchError
-from harness.utils.files import expanded, require_file, shortened
+from harness.utils.files import absolute, expanded, require_file, shortened
 from harness.utils.workspace import Workspace
 from results.text import printable
 
@@ -103,6 +103,7 @@ def chosen_features(experiment: Experiment, preset: Preset) -> FeatureConfig:
         features = _with_regions_of_graphs(preset.features.model_copy(update=graph_fields), data.annotations)
     else:
         without_features = all(map(needs_no_features, experiment.models))
+        _refuse_missing(experiment)
         check_dataset(data.annotations, data.images, trains=not without_features)
         features = features or FeatureConfig()
         features = _with_regions_of_graphs(features, data.annotations)
@@ -120,6 +121,27 @@ def chosen_features(experiment: Experiment, preset: Preset) -> FeatureConfig:
         require_file(path, "features.sentence_graphs", "its format is in docs/graph_models.md")
         features = features.model_copy(update={"sentence_graphs": path})
     return features
+
+
+def _refuse_missing(experiment: Experiment) -> None:
+    """BenchError that names all files and folders of the data and the features that are not here, if several are not.
+
+    One alone is refused where it is opened, with a hint of its own.
+    """
+    paths: dict[str, str | Path | None] = {"data": experiment.data.annotations, "images": experiment.data.images}
+    if experiment.features is not None:
+        files = experiment.features.files()
+        paths |= {"weights": files.get("weights"), "sentence_graphs": files.get("sentence_graphs")}
+    missing = [
+        f"{name} at {absolute(expanded(path))}"
+        for name, path in paths.items()
+        if path is not None and not expanded(path).exists()
+    ]
+    if len(missing) > 1:
+        raise BenchError(
+            f"{len(missing)} inputs are not here: {', '.join(missing)}",
+            "bring them there, or name others: --data FILE --images FOLDER --backbone-weights FILE",
+        )
 
 
 def _with_regions_of_graphs(features: FeatureConfig, data: str) -> FeatureConfig:

@@ -335,7 +335,8 @@ def _map_path(text: str, field: str, base: Path, convert: Callable[[Path], str])
     elif field == "plugins":
         is_path = text.endswith(".py") and path.exists()
     else:
-        is_path = text not in _WORDS and (field in _ALWAYS_PATHS or path.exists())
+        named_as_path = field in _ALWAYS_PATHS or (field == "data.annotations" and "/" in text)
+        is_path = text not in _WORDS and (named_as_path or path.exists())
     return convert(path) if is_path else text
 
 

@@ -294,8 +294,8 @@ def config_of(spec: RunSpec) -> RunConfig:
     """The configuration of a stored run; BenchError if its row has none, or not in this release's words."""
     if spec.config is None:
         raise BenchError(
-            f"run {spec.key} does not say how it is executed: it is of a published database, or of an older release",
-            "run its `bench run` command again, which plans it anew",
+            f"run {spec.key} is stored without its configuration, as in a published database or by an older release",
+            "`bench report` shows its settings; the `bench run` command that made it plans it anew",
         )
     return parse_run(spec.config, f"run {spec.key}")
 

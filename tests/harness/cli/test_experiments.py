@@ -205,6 +205,17 @@ def test_paths_of_a_file_count_from_its_folder(tmp_path: Path) -> None:
     assert experiment.db == str(tmp_path / "new.sqlite")
 
 
+def test_inputs_that_are_not_there_are_named_together_by_their_whole_paths(tmp_path: Path) -> None:
+    data = {"annotations": "../dataset.json.gz", "images": "../pictures"}
+    (tmp_path / "experiments").mkdir()
+    file = written(tmp_path / "experiments" / "e.yaml", models=["blind"], data=data, features={"weights": "w.pth"})
+    with pytest.raises(BenchError) as refused:
+        bench_or_raise("run", file, "--workspace", tmp_path / "workspace")
+    paths = ("dataset.json.gz", "pictures", "experiments/w.pth")
+    assert all(str(tmp_path / path) in str(refused.value) for path in paths)
+    assert not (tmp_path / "workspace").exists()
+
+
 def test_what_the_environment_says_is_not_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BENCH_DB", "postgresql://me:secret@host/captions")
     bench_ok("run", "--models", "blind", "--save", tmp_path / "e.yaml")
