@@ -3,10 +3,12 @@
 import functools
 import json
 import multiprocessing
+import multiprocessing.context
 import os
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -308,8 +310,18 @@ def make_run(tmp_path: Path) -> MakeRun:
 
 @pytest.fixture
 def forked_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Worker processes are copies of the one that starts them: the imports of a new one take seconds."""
+    """Worker processes are copies of the one that starts them: the imports of a new one take seconds.
+
+    They are started one after another: filelock refuses to let two threads fork at once.
+    """
+    start, one_fork = FORK.Process.start, threading.Lock()
+
+    def start_alone(process: multiprocessing.context.ForkProcess) -> None:
+        with one_fork:
+            start(process)
+
     monkeypatch.setattr(multiprocessing, "get_context", lambda _: FORK)
+    monkeypatch.setattr(FORK.Process, "start", start_alone)
 
 
 @pytest.fixture(scope="session")
