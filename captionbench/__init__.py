@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import importlib
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from os import PathLike, fspath
@@ -433,7 +433,13 @@ def evaluate(
     return _to_evaluation(report, names)
 
 
-def compare(before: str | Path, after: str | Path, workspace: str | Path = "workspace") -> Comparison:
+def compare(
+    before: str | Path,
+    after: str | Path,
+    workspace: str | Path = "workspace",
+    *,
+    metrics: Collection[str] | None = None,
+) -> Comparison:
     """Compare stored results as `bench compare` does: two models, two runs, two workspaces or two databases.
 
     Two models are compared over all their seeds; of two workspaces or databases, models are paired.
@@ -442,6 +448,7 @@ def compare(before: str | Path, after: str | Path, workspace: str | Path = "work
         before, after: both a model's name or a run's key; or both a workspace's folder, a SQLite file or a database's
             URL.
         workspace: where models and runs are: a workspace's folder, a SQLite file or a database's URL.
+        metrics: the only ones to test, such as `["CIDEr-D"]`; p and intervals are corrected for all that are tested.
 
     Returns:
         `pairs`, each with `scores` (fractions), `costs` and changed `captions`. A score's `estimate` is the change
@@ -463,7 +470,7 @@ def compare(before: str | Path, after: str | Path, workspace: str | Path = "work
 
         is_folder = "://" not in str(workspace) and not Path(workspace).is_file()
         results = Workspace(Path(workspace)) if is_folder else Workspace(Path(), db=str(workspace))
-        return compare_results(str(before), str(after), results, captions=5)
+        return compare_results(str(before), str(after), results, captions=5, metrics=metrics)
 
 
 @contextmanager

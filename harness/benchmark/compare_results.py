@@ -1,5 +1,6 @@
 """Compare stored results by the names that people type: two models, two runs, two workspaces or two databases."""
 
+from collections.abc import Collection
 from pathlib import Path
 
 from harness.utils.errors import BenchError
@@ -9,11 +10,14 @@ from results.runs.reading import evaluated_images, run_keys, stored_runs
 from results.store.store import Store
 
 
-def compare_results(before: str, after: str, workspace: Workspace, captions: int) -> Comparison:
+def compare_results(
+    before: str, after: str, workspace: Workspace, captions: int, metrics: Collection[str] | None = None
+) -> Comparison:
     """Compare two models or runs of `workspace`, or two workspaces or databases, whose models are paired.
 
     Args:
         captions: how many captions to give, of those that changed most.
+        metrics: the only ones to test, so that the correction is for fewer tests; None tests all.
 
     Raises:
         BenchError: one is a workspace and the other is not, a workspace has no results, or nothing can be paired.
@@ -30,20 +34,20 @@ def compare_results(before: str, after: str, workspace: Workspace, captions: int
             "give two of them, or two models, or the keys of two runs, which the workspace's folder runs has",
         )
     if are_stores[0]:
-        return _compare_stores(before, after, captions)
+        return _compare_stores(before, after, captions, metrics)
     with workspace.open_results() as results:
         runs_before, runs_after = (stored_runs(results, run_keys(results, name)) for name in names)
-        return compare_models(runs_before, runs_after, evaluated_images(results), captions)
+        return compare_models(runs_before, runs_after, evaluated_images(results), captions, metrics)
 
 
-def _compare_stores(before: str, after: str, captions: int) -> Comparison:
+def _compare_stores(before: str, after: str, captions: int, metrics: Collection[str] | None) -> Comparison:
     with _open(before) as store_before, _open(after) as store_after:
         runs_before = stored_runs(store_before)
         runs_after = stored_runs(store_after)
         for name, stored in ((before, runs_before), (after, runs_after)):
             if not stored.runs:
                 raise BenchError(f"no run has finished in {name}", "make some with: bench run --models all")
-        comparison = compare_stores(runs_before, runs_after, evaluated_images(store_before), captions)
+        comparison = compare_stores(runs_before, runs_after, evaluated_images(store_before), captions, metrics)
     if not comparison.pairs:
         raise BenchError(
             f"no run of {before} can be paired with one of {after}: they share no model, or several of its runs differ",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
@@ -16,6 +16,7 @@ from harness.cli.inputs import doing, open_results
 from harness.cli.options import DatabaseOption, WorkspaceOption, refuse_typed
 from harness.cli.output import ForceOption, Out, check_out, deliver, echo
 from harness.utils.errors import BenchError
+from harness.utils.files import shortened
 from harness.utils.workspace import DEFAULT, Workspace
 
 EXAMPLES = r"""
@@ -51,6 +52,10 @@ def compare(
     captions: Annotated[
         int, typer.Option(min=0, max=100_000, help="How many captions to show, of those that changed most.")
     ] = 5,
+    metrics: Annotated[
+        str | None,
+        typer.Option(metavar="NAMES", help="Test these alone, such as CIDEr-D: fewer tests, narrower intervals."),
+    ] = None,
     max_drop: Annotated[
         list[str] | None,
         typer.Option(
@@ -76,7 +81,10 @@ def compare(
     """
     if pairs is not None:
         refuse_typed(
-            context, ("before", "after", "captions", "max_drop", "all_costs"), "not with --pairs", "leave it out"
+            context,
+            ("before", "after", "captions", "metrics", "max_drop", "all_costs"),
+            "not with --pairs",
+            "leave it out",
         )
         check_out(out, force=force, inputs=[pairs, Workspace(workspace, db).database])
         _compare_pairs(pairs, workspace, db, format, out)
@@ -89,8 +97,9 @@ def compare(
 
     check_out(out, force=force, inputs=[before, after, Workspace(workspace, db).database])
     limits = parse_limits(max_drop or [])
+    chosen = parse_metrics(metrics, limits)
     with doing("Comparing"):
-        compared = compare_results(before, after, Workspace(workspace, db), captions)
+        compared = compare_results(before, after, Workspace(workspace, db), captions, chosen)
     if format == "text":
         deliver(partial(written.print_comparison, compared, all_costs=all_costs), out)
     elif format == "json":
@@ -124,6 +133,23 @@ def _compare_pairs(
         deliver(written.as_json(results) if format == "json" else written.markdown(results), out)
     if out is not None:
         echo(out)
+
+
+def parse_metrics(text: str | None, limits: Collection[str]) -> list[str] | None:
+    """The metrics of `--metrics`; BenchError where one is unknown, or where a limit is of another."""
+    if text is None:
+        return None
+    from results.metrics import metric_names
+
+    metrics = [name.strip() for name in text.split(",")]
+    for name in metrics:
+        if name not in metric_names():
+            hint = f"these are: {', '.join(metric_names())}"
+            raise BenchError(f"--metrics: there is no metric {shortened(name)!r}", hint)
+    for name in limits:
+        if name not in metrics:
+            raise BenchError(f"--max-drop {name}: --metrics leaves it out", f"write --metrics {text},{name}")
+    return metrics
 
 
 def parse_limits(texts: Sequence[str], other_metrics: Iterable[str] = ()) -> dict[str, float]:

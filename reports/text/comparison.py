@@ -1,6 +1,7 @@
 """Two results side by side: on an 80-column terminal, in Markdown and in JSON."""
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from typing import Any, Final
@@ -19,6 +20,8 @@ from results.text import printable
 MAIN: Final = "CIDEr-D"
 _REFERENCES: Final = 2  # of each image, on a terminal
 _SETTINGS: Final = 8
+_FEW_DEGREES: Final = 3  # of freedom: with fewer, a correction for 14 tests widens an interval more than threefold
+_FEW_TESTS: Final = 3
 _WARNING: Final = "Conditions differ, so the differences are not the models' or the code's alone:"
 
 
@@ -82,6 +85,7 @@ def content(comparison: Comparison) -> dict[str, Any]:
             "differing": [asdict(counts) for counts in pair.differing],
             "captions": [asdict(change) for change in pair.captions],
             "caption_seeds": pair.caption_seeds,
+            "missing_costs": pair.missing_costs,
             "apart": pair.separating_fields,
             "facts": [_score_content(fact) for fact in pair.facts],
         }
@@ -164,8 +168,9 @@ def _notes(comparison: Comparison, *, everything: bool) -> list[str]:
     """The scope of the tests, untested scores, counts of differing captions, and runs without a counterpart."""
     unpaired = {"A": comparison.only_before, "B": comparison.only_after}
     left_over = [f"Only in {letter}: {', '.join(runs)}" for letter, runs in unpaired.items() if runs]
-    tests = scopes(comparison, everything) + _untested(comparison, everything)
-    return [*tests, *_significant_facts(comparison), *caption_counts(comparison), *left_over]
+    tests = scopes(comparison, everything) + _few_seeds(comparison, everything) + _untested(comparison, everything)
+    costs = _missing_costs(comparison) if everything else []
+    return [*tests, *costs, *_significant_facts(comparison), *caption_counts(comparison), *left_over]
 
 
 def _sides(comparison: Comparison) -> dict[str, str]:
@@ -218,6 +223,34 @@ def scopes(comparison: Comparison, everything: bool) -> list[str]:
     if len(scores_by_scope) == 1:
         return [f"p and 95 %, {scope}" for scope in scores_by_scope]
     return [f"p and 95 %, {scope}: {', '.join(scores)}" for scope, scores in scores_by_scope.items()]
+
+
+def _few_seeds(comparison: Comparison, everything: bool) -> list[str]:
+    """What narrows intervals over two or three seeds, which a correction for several tests makes very wide."""
+    all_degrees = [
+        degrees
+        for pair in comparison.pairs
+        for score in _shown(pair, everything)
+        if score.test is not None
+        and score.test.over_seeds is not None
+        and (degrees := score.test.over_seeds.degrees) is not None
+    ]
+    if comparison.tests < _FEW_TESTS or min(all_degrees, default=math.inf) >= _FEW_DEGREES:
+        return []
+    return [
+        f"Few seeds for {comparison.tests} tests: intervals are very wide. More seeds narrow them, "
+        f"or fewer tests: --metrics {MAIN}"
+    ]
+
+
+def _missing_costs(comparison: Comparison) -> list[str]:
+    """The reasons why main costs have no row, with the costs' names."""
+    names: dict[str, list[str]] = {}
+    for pair in comparison.pairs:
+        for info in compared_costs():
+            if info.name in pair.missing_costs:
+                names.setdefault(pair.missing_costs[info.name], []).append(info.label)
+    return [f"Not measured, {reason}: {', '.join(dict.fromkeys(costs))}" for reason, costs in names.items()]
 
 
 def _by_text(

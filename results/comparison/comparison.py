@@ -6,8 +6,8 @@ and `bench compare --pairs` use the same tests.
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain, product
 from statistics import fmean
 from typing import Any, Final, Self
@@ -16,6 +16,7 @@ import numpy as np
 from sqlalchemy import Connection
 
 from results.comparison.conditions import Row, differing, distinguishing, newest_runs, row_of
+from results.costs import compared_costs
 from results.metrics import RANKING_METRIC
 from results.records import ImageRecord, Quantity, without_code
 from results.runs.facts import KINDS, fact_metric
@@ -155,7 +156,7 @@ class Pair:
     `conditions` are the fields of the signature that differ, `settings` those of the configuration of one model.
     `hardware` is in what the machines differ, so that times have no ratio. `captions` are those that changed most, of
     `caption_seeds`. `separating_fields` distinguish the first side from that of other pairs of its model.
-    `facts` are F of each kind, corrected among themselves.
+    `facts` are F of each kind, corrected among themselves. `missing_costs` are why a side lacks one of the main costs.
     """
 
     before: Side
@@ -170,6 +171,7 @@ class Pair:
     caption_seeds: tuple[int, int]
     separating_fields: str = ""
     facts: tuple[ScoreChange, ...] = ()
+    missing_costs: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,6 +353,17 @@ def cost_changes(before: Sequence[Run], after: Sequence[Run]) -> list[CostChange
     return changes
 
 
+def missing_costs(before: Sequence[Run], after: Sequence[Run]) -> dict[str, str]:
+    """Why the main costs that some run lacks were not measured, by cost; those without a reason are left out."""
+    reasons: dict[str, str] = {}
+    for cost in compared_costs():
+        for run in (*before, *after):
+            quantity = run.costs.get(cost.name)
+            if quantity is not None and quantity.value is None and quantity.reason:
+                reasons.setdefault(cost.name, quantity.reason)
+    return reasons
+
+
 def _values(runs: Sequence[Run], cost: str) -> list[float]:
     """A cost of the runs that have it."""
     values = (run.costs[cost].value for run in runs if cost in run.costs)
@@ -386,10 +399,12 @@ _Runs = list[Run]
 _Sides = tuple[_Runs, _Runs]
 
 
-def compare_models(before: StoredRuns, after: StoredRuns, images: Images, most: int) -> Comparison:
+def compare_models(
+    before: StoredRuns, after: StoredRuns, images: Images, most: int, metrics: Collection[str] | None = None
+) -> Comparison:
     """The runs of a model, or one alone, beside those of another: the newest of each seed.
 
-    Of several conditions, those that both sides have, or else the newest of each.
+    Of several conditions, those that both sides have, or else the newest of each. Only `metrics` are tested, or all.
     """
     ours = rows_of_runs(before.runs)
     theirs = rows_of_runs(after.runs)
@@ -399,14 +414,16 @@ def compare_models(before: StoredRuns, after: StoredRuns, images: Images, most: 
     if not pairs:
         pairs = list(product(ours.values(), theirs.values()))
     pair = max(pairs, key=lambda sides: min(max(run.ended for run in side) for side in sides))
-    return _comparison([pair], (before.store, after.store), images, most)
+    return _comparison([pair], (before.store, after.store), images, most, metrics)
 
 
-def compare_stores(before: StoredRuns, after: StoredRuns, images: Images, most: int) -> Comparison:
+def compare_stores(
+    before: StoredRuns, after: StoredRuns, images: Images, most: int, metrics: Collection[str] | None = None
+) -> Comparison:
     """The newest runs of two stores, paired by role, model and conditions; a model's only rows, whatever conditions.
 
     Scores are of all seeds where both sides have several: seeds are unpaired. Elsewhere, and for costs and captions,
-    those that both sides have count, or else the first of each.
+    those that both sides have count, or else the first of each. Only `metrics` are tested, or all.
     """
     ours = rows_of_runs(before.runs)
     theirs = rows_of_runs(after.runs)
@@ -415,7 +432,7 @@ def compare_stores(before: StoredRuns, after: StoredRuns, images: Images, most: 
         same_model = [[other for other in side if other[:2] == row[:2]] for side in (ours, theirs)]
         if len(same_model[0]) == len(same_model[1]) == 1:
             pairs.append((ours.pop(row), theirs.pop(same_model[1][0])))
-    comparison = _comparison(pairs, (before.store, after.store), images, most)
+    comparison = _comparison(pairs, (before.store, after.store), images, most, metrics)
     only_before, only_after = _names(ours, theirs)
     return replace(comparison, only_before=only_before, only_after=only_after)
 
@@ -453,10 +470,18 @@ def _common_seeds(before: _Runs, after: _Runs) -> _Sides:
     return [run for run in before if run.seed in common], [run for run in after if run.seed in common]
 
 
-def _comparison(pairs: Sequence[_Sides], stores: Stores, images: Images, most: int) -> Comparison:
+def _comparison(
+    pairs: Sequence[_Sides], stores: Stores, images: Images, most: int, metrics: Collection[str] | None
+) -> Comparison:
+    def chosen(run: Run) -> dict[str, dict[str, Quantity]]:
+        overall = _overall(run)
+        if metrics is None:
+            return overall
+        return {split: {name: scores[name] for name in scores if name in metrics} for split, scores in overall.items()}
+
     scored_pairs = [scored_sides(*pair) for pair in pairs]
     common_pairs = [_common_seeds(*pair) for pair in pairs]
-    scores, facts = (tested_pairs(scored_pairs, stores, quantities) for quantities in (_overall, _facts))
+    scores, facts = (tested_pairs(scored_pairs, stores, quantities) for quantities in (chosen, _facts))
     separating = distinguishing([before[0] for before, _ in scored_pairs])
     described = []
     for scored, common, of_scores, of_facts, fields in zip(
@@ -536,7 +561,8 @@ def _pair(scored: _Sides, common: _Sides, stores: Stores, images: Images, most: 
     settings = tuple(differing(_settings(first.variant), _settings(second.variant))) if has_settings else ()
     before, after = map(_side, scored)
     of_captions = counts, captions, (first.seed, second.seed)
-    return Pair(before, after, conditions, settings, (), tuple(costs), hardware, *of_captions)
+    missing = missing_costs(*common)
+    return Pair(before, after, conditions, settings, (), tuple(costs), hardware, *of_captions, missing_costs=missing)
 
 
 def _side(runs: _Runs) -> Side:

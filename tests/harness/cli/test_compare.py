@@ -191,3 +191,16 @@ def test_a_limit_is_a_metric_and_points(fill: Fill, limit: str) -> None:
     side = fill("old", {"updown": 0})
     with pytest.raises(BenchError, match="--max-drop"):
         compare(side, side, "--max-drop", limit)
+
+
+def test_metrics_that_are_named_are_tested_alone(fill: Fill) -> None:
+    old, new = fill("old", {"updown": 0}), fill("new", {"updown": 3})
+    whole = json.loads(compare(old, new, "--format", "json"))
+    alone = json.loads(compare(old, new, "--metrics", "CIDEr-D", "--format", "json"))
+    [score] = alone["pairs"][0]["scores"]
+    assert (score["metric"], alone["tests"]) == ("CIDEr-D", 1)
+    assert score["test"]["adjusted"] == score["test"]["p"]  # one test needs no correction
+    assert whole["tests"] > 1
+    for wrong in (("--metrics", "CIDER"), ("--metrics", "CIDEr-D", "--max-drop", "METEOR=1")):
+        with pytest.raises(BenchError, match="--m"):
+            compare(old, new, *wrong)
