@@ -27,6 +27,8 @@ from results.runs.standings import Comparisons, RankingOptions
 from results.store.store import Store
 from results.text import printable
 
+_ON_A_SCREEN = 2
+"""Tables; where more are printed, the answer is repeated below them."""
 _REFERENCES_HEADING = "reference, not ranked"
 _LISTED_PLANNED = 5
 _STYLES = {"failed": "bold red", "skipped": "yellow", "running": "cyan", "interrupted": "cyan", "planned": "dim"}
@@ -66,6 +68,12 @@ def print_leaderboard(
         _say(warning, console, "yellow")
     if failures:
         _print_failures(failures, console)
+    if len(groups) > _ON_A_SCREEN and not joint_sentences:
+        main = min(groups, key=lambda group: (-len(group.rows), -group.budget))
+        console.print()
+        for sentence in verdict(main):
+            _say(sentence, console, "bold")
+        _say(f"Above are {len(groups)} tables; one alone: bench export leaderboard --table N", console)
 
 
 def print_ablations(store: Store, console: Console) -> None:

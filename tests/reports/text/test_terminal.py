@@ -96,6 +96,8 @@ def test_verdict_references_groups_and_failures_are_in_order(store: Store) -> No
     assert positions == sorted(positions)
     assert all(part in text for part in (") METEOR took longer", "FloatingPointError: the loss is NaN", "updown"))
     assert text.count("Rank: ") == 1
+    below = text[text.index("failed   aoanet, seed 1") :]
+    assert "expansionnet_v2 leads on scenes test" in below, "of several tables, the answer is repeated at the end"
 
 
 def test_a_row_below_a_baseline_has_a_note_in_place_of_a_place(store: Store) -> None:
