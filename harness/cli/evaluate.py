@@ -195,8 +195,8 @@ def evaluate(
 
     Several files are compared with the first, over the same images. --baseline compares one file with earlier scores.
 
-    Scores equal those of pycocoevalcap 1.2. Exit code 0: every metric that the language has was computed; 1: some were
-    not, or a score fell further than --max-drop; 2: wrong input.
+    Scores equal those of pycocoevalcap 1.2. Exit code 0: every metric that the language has was computed (SPICE where
+    its models are installed); 1: some were not, or a score fell further than --max-drop; 2: wrong input.
     """
     with doing("Loading the evaluator"):
         from harness.data.formats.match import MatchOptions

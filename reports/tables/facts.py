@@ -91,13 +91,20 @@ class Badge:
         return f"{self.label}: {self.sentence}"
 
 
+UNKNOWN_PRETRAINING: Final = Badge(
+    "pretraining unknown",
+    "The weights were trained before this run, and on what is not documented here. "
+    "The images of this split may have been among it.",
+    "?",
+)
+
+
 def contamination(pretraining: StoredPretraining | None, dataset: str, split: str) -> Badge | None:
     """What the pretraining means for scores on a split of a data set, by the data set's name; None without any."""
     if pretraining is None:
         return None
     if not pretraining.data_sets:
-        unknown = "The weights were trained before this run, and on what is not documented here."
-        return Badge("pretraining unknown", f"{unknown} The images of this split may have been among it.", "?")
+        return UNKNOWN_PRETRAINING
     trained_on = _plain(dataset).replace(_NOCAPS, "")
     evaluated = _NOCAPS if split == _NOCAPS or _plain(dataset).startswith(_NOCAPS) else trained_on
     captions = _found(pretraining.captions_of, trained_on)

@@ -178,7 +178,7 @@ def badges_of(row: Row, group: Group) -> tuple[Badge, ...]:
     """What a reader must know of the row: data its model may have seen, how training ended, and what computed it."""
     overlap = contamination(row.pretraining, group.dataset, group.split)
     if overlap is not None and row.pretraining and row.pretraining.source == _CARD and not row.pretraining.data_sets:
-        overlap = replace(overlap, sentence=f"{overlap.sentence} A card says it (--cards).")
+        overlap = replace(overlap, sentence=f"{overlap.sentence} A card of the system can document it (--cards).")
     badges = [badge for badge in (overlap, learning_label(row)) if badge]
     if row.outdated:
         badges.append(Badge("older code", f"Not computed by the newest code: {row.outdated}.", "↺"))

@@ -381,7 +381,10 @@ def as_given_note(groups: Sequence[Group]) -> str:
 
 
 def part_of_split_note(group: Group) -> str:
-    """That references beside models which were scored on a part of the split were scored on all of it, or ""."""
+    """How many images are missing in the scores, and whether those of references are of all images; or ""."""
+    if left_out := group.images_left_out:
+        subject = "1 image of the data is" if left_out == 1 else f"{left_out:,} images of the data are"
+        return f"{subject} left out. Do not compare these scores with those of all images."
     baselines = [row.model for row in group.references if is_of_whole_split(row.differs)]
     if group.scored_part is None or not baselines:
         return ""

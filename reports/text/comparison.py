@@ -47,7 +47,7 @@ def print_comparison(comparison: Comparison, console: Console, *, all_costs: boo
         console.print(indented(f"A:  {change.before}", ""))
         console.print(indented(f"B:  {change.after}", ""))
         for reference in change.image.references[:_REFERENCES]:
-            console.print(indented(f"    {reference}", "dim"))
+            console.print(indented(f"    reference: {reference}", "dim"))
     console.print()
     console.print(Text(_legend(comparison, all_costs), style="dim"))
 

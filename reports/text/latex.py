@@ -12,9 +12,10 @@ from reports.model_names import display_name
 from reports.numbers import DASH, listed
 from reports.tables.boards import separated_by
 from reports.tables.contents import Contents
+from reports.tables.facts import UNKNOWN_PRETRAINING, Badge
 from reports.tables.selection import leaderboards_with
 from reports.tables.table import Line, Table, letters
-from reports.tables.verdict import as_given_note, part_of_split_note
+from reports.tables.verdict import part_of_split_note
 from reports.text.grid import escape_latex, latex_row, one_line, tabular
 from results.metrics import RANKING_METRIC
 from results.runs.leaderboard import Group, Row
@@ -51,11 +52,16 @@ class _PaperRow:
     @property
     def notes(self) -> list[str]:
         """Notes on the whole row."""
-        notes = [badge.note for badge in self.line.badges]
+        notes = [_describe(badge) for badge in self.line.badges]
         described = ", ".join(filter(None, (self.line.tag, self.line.differs)))
         if self.row.role == "reference" and described:
             notes.append(described)
         return notes
+
+
+def _describe(badge: Badge) -> str:
+    """What a badge stands for; of unknown pretraining no more than that."""
+    return "The training data of the weights are not known" if badge.label == UNKNOWN_PRETRAINING.label else badge.note
 
 
 def _latex_table(group: Group, table: Table, renamed: Mapping[str, str], label: str) -> str:
@@ -206,7 +212,7 @@ def _caption(
     renamed: Mapping[str, str],
 ) -> str:
     """The table's conditions, the meaning of its numbers and marks, and the models without a rank."""
-    sentences = [f"{group.name}, {group.track} track." if models else f"{group.name}."]
+    sentences = [f"{group.name}, {group.track} track." if models and not group.is_as_given else f"{group.name}."]
     seeds = {len(entry.line.runs) for entry in models}
     has_deviation = bool(models) and any(table.spreads)
     if has_deviation and len(seeds) == 1:
@@ -234,6 +240,9 @@ def _caption(
     ]
     if abbreviated:
         sentences.append(f"{'; '.join(abbreviated)}.")
-    sentences += [f"{note.rstrip('.')}." for note in sorted(shared)]
-    sentences += filter(None, (as_given_note([group]), part_of_split_note(group)))
+    sentences += [f"{note[:1].upper()}{note[1:].rstrip('.')}." for note in sorted(shared)]
+    if group.is_as_given and ranked:
+        sentences.append("Differences are tested by paired sign flips over images.")
+    if part := part_of_split_note(group):
+        sentences.append(part)
     return " ".join(sentences)

@@ -178,6 +178,14 @@ class Group:
         return (int(scored), int(images)) if slash else None
 
     @property
+    def images_left_out(self) -> int:
+        """How many images of the data set were left out, for training and scoring alike."""
+        for part in self.signature.get("data", "").split(","):
+            if part.startswith("skipped:"):
+                return int(part.partition(":")[2])
+        return 0
+
+    @property
     def models(self) -> list[Row]:
         """Its rows without those that are baselines."""
         ranks = [(row, row.ranks.get(self.metric)) for row in self.rows]

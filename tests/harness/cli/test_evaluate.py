@@ -516,6 +516,11 @@ def test_several_files_are_compared_over_the_images_that_all_have(series, tmp_pa
     with closing(sqlite3.connect(report / "bench.sqlite")) as database:
         assert database.execute("SELECT reason FROM skipped_images").fetchall() == [("no caption in shorter",)]
     assert "Images left out" in (report / "index.html").read_text()
+    for form in ("latex", "markdown"):  # a score of a part of the images must not pass for one of all
+        assert (
+            "1 image of the data is left out"
+            in bench_ok(*("export", "leaderboard", "--workspace", report, "--format", form)).stdout
+        )
 
 
 @pytest.mark.parametrize(("cores", "free", "most"), [(4, None, 4), (4, 2**40, 4), (64, 5 * 2**30, 5), (4, 1000, 1)])

@@ -156,9 +156,7 @@ def test_terminal_and_exports_show_a_mark_with_its_note(mixed: Store) -> None:
         marks = set(re.findall(named, text))
         assert marks
         assert marks <= set(re.findall(note + " images possibly seen: Before", text))
-    assert latex(contents).count("images possibly seen: Before") == 1, (
-        "of every model of the table: its caption says it"
-    )
+    assert latex(contents).count("mages possibly seen: Before") == 1, "of every model of the table: its caption says it"
     tables = choose_tables(matching_tables(contents), "all")
     lines = {line["model"]: line["notes"] for line in csv.DictReader(io.StringIO(as_csv(contents, tables)))}
     assert "seen: Before" not in lines["blind"]
