@@ -23,6 +23,7 @@ _LONGER = {
 }
 """How trainings end that a longer one may turn, in words."""
 _AS_GIVEN: Final = "tested by paired sign flips over images. A claim about architectures needs several seeds."
+_DESCRIBED_PAIRS: Final = 3  # of three models; of more, the table of pairs has the numbers
 LETTERS: Final[dict[Verdict, str]] = {"better": "B", "worse": "W", "same": "S", "unknown": "·"}
 PAIRS_MEANING: Final = (
     "B: the row is significantly better than the column; W: worse; S: the same within the margin; ·: not significant"
@@ -251,12 +252,16 @@ def _significant_pairs(group: Group, comparisons: Comparisons) -> str:
         note = f"p is of {group.metric} alone; bench compare corrects for every metric that it tests"
         return f"The difference, {cell.text}; {note}." if cell else ""
     counts = Counter(pair.verdict for pair in comparisons.pairs)
+    details = ""
+    if len(comparisons.pairs) <= _DESCRIBED_PAIRS:
+        cells = [pair_cell(group, pair.first, pair.second) for pair in comparisons.pairs]
+        details = f" {'; '.join(cell.text for cell in cells if cell)}."
     sentence = f"{counts['better']} of {len(comparisons.pairs)} differences are significant"
     if counts["same"]:
         sentence += f", {counts['same']} equivalent within {_margin(comparisons)}"
     unknown = [pair for pair in comparisons.pairs if pair.verdict == "unknown"]
     if not unknown:
-        return f"{sentence}."
+        return f"{sentence}.{details}"
     if comparisons.seeds:
         unit = "seeds"
         count = 2 * len(comparisons.seeds)
@@ -266,7 +271,8 @@ def _significant_pairs(group: Group, comparisons: Comparisons) -> str:
         count = 2 * comparisons.images
         needed = [pair.images_needed for pair in unknown]
     n_settled = sum(need is not None and need <= count for need in needed) or "none"
-    return f"{sentence}. {count:,} {unit} would settle {n_settled} of the other {len(unknown)} (80 % power)."
+    settled = f"{count:,} {unit} would settle {n_settled} of the other {len(unknown)} (80 % power)."
+    return f"{sentence}. {settled}{details}"
 
 
 def _margin(comparisons: Comparisons) -> str:
@@ -430,7 +436,8 @@ def pair_cell(group: Group, row: int, column: int) -> PairCell | None:
     bounds = f"too few images for an interval{for_all}"
     if estimate.low is not None and estimate.high is not None:
         bounds = f"{signed(estimate.low)} to {signed(estimate.high)}{for_all}"
-    text = f"{names}: {signed(estimate.value)} ({bounds}, p {estimate.p:.2g})"
+    p = "p < 0.001" if estimate.p is not None and estimate.p < 0.001 else f"p {estimate.p:.2g}"
+    text = f"{names}: {signed(estimate.value)} ({bounds}, {p})"
     if verdict == "unknown":
         counts = ((pair.seeds_needed, "seeds"), (pair.images_needed, "images"))
         needed = [f"{count:,} {unit}" for count, unit in counts if count]
