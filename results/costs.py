@@ -395,6 +395,10 @@ def cost_legends() -> dict[str, str]:
     return {cost.short_heading: cost.legend for cost in explained}
 
 
+OTHER_SEED: Final = "another seed of the model was timed"
+"""Why a run has no times: seeds of a model hardly differ in time, and a preset may time one alone."""
+
+
 def compared_costs() -> list[CostInfo]:
     """The costs that a comparison shows first: the leaderboard's, less that which depends on what captions say."""
     return [cost for cost in COSTS if cost.position is not None and cost.name != "gmac_beam_mean_length"]

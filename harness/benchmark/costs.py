@@ -34,6 +34,7 @@ from harness.training.stage import stages_for
 from harness.training.trainer import TrainState
 from harness.utils.plugins import contain_exits
 from harness.utils.workspace import Workspace
+from results.costs import OTHER_SEED
 from results.records import Quantity, RunSpec
 from results.runs.reading import one_run
 from results.store.rescoring import add_costs, runs_without_cost
@@ -213,8 +214,6 @@ ROUNDS = 2  # how often each image is captioned: what rounds differ by is noise,
 THREADS = 1
 """On a processor: one image is too little work for more, and the same number on every machine can be compared."""
 DEFERRED = "not timed yet: other models trained at the same time; the same command again does it"
-OTHER_SEED = "another seed of the model was timed"
-"""Seeds of a model hardly differ in time; where training takes seconds, a preset may leave the others out."""
 ELSEWHERE = "not timed: its weights are not in this workspace"
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from harness.data.vocabularies import HubVocabulary
 from harness.data.vocabulary import choose_preparation
 from harness.utils.errors import BenchError
 from harness.utils.files import absolute, expanded
-from harness.utils.hashing import digest
+from harness.utils.hashing import digest, sha256_of
 from zoo import Captioner, Pretraining, create_model, model_card
 from zoo.card import NOT_DOCUMENTED
 from zoo.errors import first_line
@@ -109,14 +110,21 @@ class Pretrained:
 
 
 def folder_name(where: str, revision: str | None = None) -> str:
-    """A folder's name with a digest over the sizes and times of its files; a repository with its commit if known."""
+    """A folder's name with a digest of its files' contents; a repository with its commit if known."""
     folder = expanded(where)
     if not folder.is_dir():
         snapshot = cached_snapshot(where, revision)
         commit = revision if snapshot is None else snapshot.name[:12]
         return f"{where}@{commit}" if commit else where
-    files = sorted((path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in folder.glob("*.*"))
-    return f"{folder.resolve().name}#{digest(files, 6)}"
+    files = sorted(path for path in folder.glob("*.*") if path.is_file())
+    contents = [(path.name, _content_digest(path, path.stat().st_size, path.stat().st_mtime_ns)) for path in files]
+    return f"{folder.resolve().name}#{digest(contents, 6)}"
+
+
+@lru_cache(maxsize=1024)
+def _content_digest(path: Path, size: int, modified: int) -> str:  # noqa: ARG001  # a changed file is read again
+    """The digest of a file's bytes; weights of gigabytes are read once in a process."""
+    return sha256_of(path)
 
 
 def check_places(places: Mapping[str, str]) -> Mapping[str, str]:

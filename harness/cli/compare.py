@@ -56,11 +56,14 @@ def compare(
         str | None,
         typer.Option(metavar="NAMES", help="Test these alone, such as CIDEr-D: fewer tests, narrower intervals."),
     ] = None,
+    budget: Annotated[
+        int | None, typer.Option(min=1, help="Of models that bench run --budgets trained, the runs of this one.")
+    ] = None,
     max_drop: Annotated[
         list[str] | None,
         typer.Option(
             metavar="METRIC=POINTS",
-            help="Exit code 1 if a score of B is this many points lower than A's, or missing; may be repeated.",
+            help="Exit code 1 if a score of B is more than so many points lower than A's, or missing; may be repeated.",
         ),
     ] = None,
     all_costs: Annotated[bool, typer.Option("--all-costs", help="Show every cost, in place of the main ones.")] = False,
@@ -82,7 +85,7 @@ def compare(
     if pairs is not None:
         refuse_typed(
             context,
-            ("before", "after", "captions", "metrics", "max_drop", "all_costs"),
+            ("before", "after", "captions", "metrics", "budget", "max_drop", "all_costs"),
             "not with --pairs",
             "leave it out",
         )
@@ -99,7 +102,7 @@ def compare(
     limits = parse_limits(max_drop or [])
     chosen = parse_metrics(metrics, limits)
     with doing("Comparing"):
-        compared = compare_results(before, after, Workspace(workspace, db), captions, chosen)
+        compared = compare_results(before, after, Workspace(workspace, db), captions, chosen, budget)
     if format == "text":
         deliver(partial(written.print_comparison, compared, all_costs=all_costs), out)
     elif format == "json":
@@ -110,9 +113,12 @@ def compare(
         echo(out)
     exceeded = exceeded_limits(compared, limits) if limits else []
     for sentence in exceeded:
-        echo(f"--max-drop: {sentence}", err=True)
+        echo(f"Failed, --max-drop: {sentence}", err=True)
     if exceeded:
         sys.exit(1)
+    if limits:
+        allowed = ", ".join(f"{metric} {limit:g}" for metric, limit in limits.items())
+        echo(f"Passed: no score fell by more than --max-drop ({allowed} points)", err=True)
 
 
 def _compare_pairs(

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from reports.numbers import DASH, amount
 from reports.text.grid import Grid, bullets, escape_markdown, indented, interval, p_value, points, ratio
-from results.comparison.comparison import CaptionChange, Comparison, Pair, PairedTest, ScoreChange, Side
+from results.comparison.comparison import CaptionChange, Comparison, CostChange, Pair, PairedTest, ScoreChange, Side
 from results.costs import compared_costs, cost_info, cost_order
 from results.metrics import depends_on
 from results.statistics.architecture import TTest
@@ -22,6 +22,7 @@ _REFERENCES: Final = 2  # of each image, on a terminal
 _SETTINGS: Final = 8
 _FEW_DEGREES: Final = 3  # of freedom: with fewer, a correction for 14 tests widens an interval more than threefold
 _FEW_TESTS: Final = 3
+_ALIKE: Final = 0.05
 _WARNING: Final = "Conditions differ, so the differences are not the models' or the code's alone:"
 
 
@@ -165,12 +166,14 @@ def warnings(comparison: Comparison) -> list[str]:
 
 
 def _notes(comparison: Comparison, *, everything: bool) -> list[str]:
-    """The scope of the tests, untested scores, counts of differing captions, and runs without a counterpart."""
+    """The scope of the tests, what was not tested, measured or finished, and runs without a counterpart."""
     unpaired = {"A": comparison.only_before, "B": comparison.only_after}
-    left_over = [f"Only in {letter}: {', '.join(runs)}" for letter, runs in unpaired.items() if runs]
-    tests = scopes(comparison, everything) + _few_seeds(comparison, everything) + _untested(comparison, everything)
-    costs = _missing_costs(comparison) if everything else []
-    return [*tests, *costs, *_significant_facts(comparison), *caption_counts(comparison), *left_over]
+    notes = scopes(comparison, everything) + _few_seeds(comparison, everything) + _untested(comparison, everything)
+    if everything:
+        notes += _missing_costs(comparison)
+    notes += _unfinished(comparison) + _others(comparison) + _significant_facts(comparison)
+    notes += caption_counts(comparison)
+    return notes + [f"Only in {letter}: {', '.join(runs)}" for letter, runs in unpaired.items() if runs]
 
 
 def _sides(comparison: Comparison) -> dict[str, str]:
@@ -183,7 +186,8 @@ def _sides(comparison: Comparison) -> dict[str, str]:
 
 
 def _side(side: Side) -> str:
-    return printable(f"{_who(side)}, captionbench {side.code}, {' '.join(side.keys)}")
+    trained = "" if side.updates is None else f", {side.updates:,} updates"
+    return printable(f"{_who(side)}{trained}, captionbench {side.code}, {' '.join(side.keys)}")
 
 
 def _title(pair: Pair) -> str:
@@ -241,6 +245,23 @@ def _few_seeds(comparison: Comparison, everything: bool) -> list[str]:
         f"Few seeds for {comparison.tests} tests: intervals are very wide. More seeds narrow them, "
         f"or fewer tests: --metrics {MAIN}"
     ]
+
+
+def _unfinished(comparison: Comparison) -> list[str]:
+    """Which models were still learning when their training ended."""
+    sides = [side for pair in comparison.pairs for side in (pair.before, pair.after)]
+    models = dict.fromkeys(side.model for side in sides if side.state == "still learning")
+    return [f"Still learning when the training ended: {', '.join(models)}"] if models else []
+
+
+def _others(comparison: Comparison) -> list[str]:
+    """The pairs of the same models under other conditions, with the first run's key of each side."""
+    lines = []
+    for before, after in comparison.others:
+        trained = "" if before.updates is None else f" after {before.updates:,} updates"
+        seeds = f"seeds {','.join(map(str, before.seeds))} and {','.join(map(str, after.seeds))}"
+        lines.append(f"Also stored{trained}, {seeds}: --budget, or bench compare {before.keys[0]} {after.keys[0]}")
+    return lines
 
 
 def _missing_costs(comparison: Comparison) -> list[str]:
@@ -350,6 +371,13 @@ def _significant_facts(comparison: Comparison) -> list[str]:
     return lines
 
 
+def _range_of_seeds(change: CostChange) -> str:
+    """By how much a cost differs between the seeds of each side, of its mean; "" where by less than a twentieth."""
+    sides = ((change.before, change.range_before), (change.after, change.range_after))
+    shares = [(greatest - least) / abs(mean) if mean else 0.0 for mean, (least, greatest) in sides]
+    return " → ".join(f"{share:.0%}" for share in shares) if max(shares) > _ALIKE else ""
+
+
 def _spent(pairs: Sequence[Pair], single: bool, all_costs: bool) -> Grid:
     """The costs of a single pair, all or some; the ratios of some of several."""
     costs = [{change.name: change for change in pair.costs} for pair in pairs]
@@ -363,8 +391,11 @@ def _spent(pairs: Sequence[Pair], single: bool, all_costs: bool) -> Grid:
             if info.type == "evaluation":
                 continue
             spent = " → ".join(amount(change.name, side, change.unit) for side in (change.before, change.after))
-            rows.append((info.label, spent, DASH if info.type == "flag" else ratio(change.ratio)))
-        return Grid(("Cost", "A → B", "B by A"), rows)
+            by = DASH if info.type == "flag" else ratio(change.ratio)
+            rows.append((info.label, spent, by, _range_of_seeds(change)))
+        if not any(row[-1] for row in rows):
+            return Grid(("Cost", "A → B", "B by A"), [row[:-1] for row in rows])
+        return Grid(("Cost", "A → B", "B by A", "Range of seeds"), rows)
     ratios_by_pair = []
     for pair, changes in zip(pairs, costs, strict=True):
         ratios = [ratio(changes[name].ratio if name in changes else None) for name in main_costs()]

@@ -16,7 +16,7 @@ import numpy as np
 from sqlalchemy import Connection
 
 from results.comparison.conditions import Row, differing, distinguishing, newest_runs, row_of
-from results.costs import compared_costs
+from results.costs import OTHER_SEED, compared_costs
 from results.metrics import RANKING_METRIC
 from results.records import ImageRecord, Quantity, without_code
 from results.runs.facts import KINDS, fact_metric
@@ -33,6 +33,7 @@ from results.statistics.architecture import (
     t_quantile,
 )
 from results.statistics.estimate import Estimate
+from results.statistics.learning import mean_learning
 from results.statistics.score_matrix import ScoreMatrix
 from results.statistics.significance import (
     SUMS,
@@ -52,13 +53,18 @@ _NO_TIMES: Final = frozenset({"latency_iqr", "latency_margin"})  # in seconds, b
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One side of a pair: a model's runs over seeds, and the code that ran."""
+    """One side of a pair: a model's runs over seeds, the code that ran, and how many updates trained them.
+
+    `state` is how training ended, by the mean of the seeds.
+    """
 
     model: str
     role: str
     seeds: tuple[int, ...]
     keys: tuple[str, ...]
     code: str
+    updates: int | None = None
+    state: str = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +117,10 @@ class ScoreChange:
 
 @dataclass(frozen=True, slots=True)
 class CostChange:
-    """A cost's mean over seeds; `ratio` is after by before, `slowdown` that of times, where more is slower."""
+    """A cost's mean over seeds; `ratio` is after by before, `slowdown` that of times, where more is slower.
+
+    `range_before` and `range_after` are the least and the greatest value of a seed.
+    """
 
     name: str
     unit: str
@@ -119,6 +128,8 @@ class CostChange:
     after: float
     ratio: float | None
     slowdown: float | None
+    range_before: tuple[float, float]
+    range_after: tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,12 +187,16 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """All pairs; `only_before` and `only_after` name runs without a counterpart; `tests` were corrected together."""
+    """All pairs; `only_before` and `only_after` name runs without a counterpart; `tests` were corrected together.
+
+    `others` are pairs of the same two models under other conditions, as their seeds and updates.
+    """
 
     pairs: tuple[Pair, ...]
     only_before: tuple[str, ...]
     only_after: tuple[str, ...]
     tests: int
+    others: tuple[tuple[Side, Side], ...] = ()
 
 
 NO_INTERVAL: Final = (
@@ -338,19 +353,26 @@ def _corrected_intervals(tests: Sequence[PairedTest], changes: Sequence[ImageCha
 
 
 def cost_changes(before: Sequence[Run], after: Sequence[Run]) -> list[CostChange]:
-    """The costs that every run of both sides has, in the order of the first run's."""
+    """The costs that every run of both sides has, or of times the seed that was timed; in the first run's order."""
     changes = []
     for name, first in before[0].costs.items():
         sides = [_values(runs, name) for runs in (before, after)]
-        if all(len(side) == len(before) for side in sides):
+        if all(sides) and not any(_lacks(run, name) for run in (*before, *after)):
             unit = first.unit
             mean_before, mean_after = map(fmean, sides)
             ratio = _times(mean_after, mean_before)
             slowdown = None
             if unit in _MORE_IS_SLOWER and name not in _NO_TIMES and mean_after > 0:
                 slowdown = ratio if _MORE_IS_SLOWER[unit] else _times(mean_before, mean_after)
-            changes.append(CostChange(name, unit, mean_before, mean_after, ratio, slowdown))
+            ranges = [(min(side), max(side)) for side in sides]
+            changes.append(CostChange(name, unit, mean_before, mean_after, ratio, slowdown, *ranges))
     return changes
+
+
+def _lacks(run: Run, cost: str) -> bool:
+    """Whether a run has no value of a cost, other than because another seed was timed."""
+    quantity = run.costs.get(cost)
+    return quantity is None or (quantity.value is None and quantity.reason != OTHER_SEED)
 
 
 def missing_costs(before: Sequence[Run], after: Sequence[Run]) -> dict[str, str]:
@@ -359,7 +381,7 @@ def missing_costs(before: Sequence[Run], after: Sequence[Run]) -> dict[str, str]
     for cost in compared_costs():
         for run in (*before, *after):
             quantity = run.costs.get(cost.name)
-            if quantity is not None and quantity.value is None and quantity.reason:
+            if quantity is not None and quantity.value is None and quantity.reason not in {"", None, OTHER_SEED}:
                 reasons.setdefault(cost.name, quantity.reason)
     return reasons
 
@@ -414,7 +436,9 @@ def compare_models(
     if not pairs:
         pairs = list(product(ours.values(), theirs.values()))
     pair = max(pairs, key=lambda sides: min(max(run.ended for run in side) for side in sides))
-    return _comparison([pair], (before.store, after.store), images, most, metrics)
+    others = tuple((_side(one), _side(other)) for one, other in pairs if (one, other) != pair)
+    comparison = _comparison([pair], (before.store, after.store), images, most, metrics)
+    return replace(comparison, others=others)
 
 
 def compare_stores(
@@ -569,7 +593,12 @@ def _side(runs: _Runs) -> Side:
     first = runs[0]
     seeds = tuple(run.seed for run in runs)
     keys = tuple(run.key for run in runs)
-    return Side(first.model, first.role, seeds, keys, ", ".join(dict.fromkeys(run.made_by for run in runs)))
+    code = ", ".join(dict.fromkeys(run.made_by for run in runs))
+    steps = first.costs.get("train_steps")
+    updates = None if steps is None or not steps.value else round(steps.value)
+    endings = [ended for run in runs if (ended := run.learning) is not None]
+    state = mean_learning(endings).state if endings else "unknown"
+    return Side(first.model, first.role, seeds, keys, code, updates, state)
 
 
 def _settings(variant: Mapping[str, str]) -> dict[str, str]:

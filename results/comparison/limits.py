@@ -46,6 +46,9 @@ def exceeded_limits(comparison: Comparison, limits: Mapping[str, float]) -> list
                 if sentence := _exceeded(score, limit):
                     sentences.append(f"{_name(pair)}: {metric} on {score.split} {sentence}")
     sentences += [f"{run} is only in A" for run in comparison.only_before]
+    for pair in comparison.pairs:
+        others = [run for run in comparison.only_after if run.startswith(f"{pair.after.model} seed ")]
+        sentences += [f"{run} is in B too, and was not compared: name two runs by their keys" for run in others]
     return sentences
 
 

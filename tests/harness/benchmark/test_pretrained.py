@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -220,6 +221,17 @@ def test_a_repository_is_signed_with_the_commit_that_is_here(monkeypatch: pytest
     assert pretrained.folder_name("some/model") == "some/model"
     monkeypatch.setattr(pretrained, "cached_snapshot", lambda *_: Path("models") / ("0123456789abcdef" * 2))
     assert pretrained.folder_name("some/model") == "some/model@0123456789ab"
+
+
+def test_a_folder_is_signed_with_its_contents(tmp_path: Path) -> None:
+    for parent in ("first", "second"):
+        (tmp_path / parent / "model").mkdir(parents=True)
+        (tmp_path / parent / "model" / "config.json").write_text("{}")
+        os.utime(tmp_path / parent / "model" / "config.json", (0, 1 if parent == "first" else 2))
+    first, second = (pretrained.folder_name(str(tmp_path / parent / "model")) for parent in ("first", "second"))
+    assert first == second  # a copy, as a checkout of continuous integration is
+    (tmp_path / "second" / "model" / "config.json").write_text("[]")
+    assert pretrained.folder_name(str(tmp_path / "second" / "model")) != first
 
 
 def signature_of(key: str, workspace: Path) -> dict[str, str]:

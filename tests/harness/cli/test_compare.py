@@ -2,12 +2,16 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from harness.benchmark.compare_results import compare_results
 from harness.utils.errors import BenchError
+from harness.utils.workspace import Workspace
 from results import StoreError
+from results.comparison.limits import exceeded_limits
 from tests.harness.cli.conftest import Fill
 from tests.harness.conftest import bench, bench_ok, bench_process
 
@@ -204,3 +208,21 @@ def test_metrics_that_are_named_are_tested_alone(fill: Fill) -> None:
     for wrong in (("--metrics", "CIDER"), ("--metrics", "CIDEr-D", "--max-drop", "METEOR=1")):
         with pytest.raises(BenchError, match="--m"):
             compare(old, new, *wrong)
+
+
+def test_a_gate_fails_where_a_second_run_of_a_model_was_not_compared(fill: Fill) -> None:
+    """A run of B that equals A's conditions is paired; a newer one, of other conditions, must not pass unseen."""
+    accepted, now = fill("accepted", {"updown": 0}), fill("now", {"updown": 0, "blind": 0})
+    compared = compare_results(str(accepted), str(now), Workspace(accepted), 0)
+    assert exceeded_limits(compared, {"CIDEr-D": 0.5}) == []  # blind is another model
+    second = replace(compared, only_after=("updown seed 0 (beam: 5)",))
+    assert len(exceeded_limits(second, {"CIDEr-D": 0.5})) == 1
+
+
+def test_runs_that_are_compared_are_those_of_a_budget(fill: Fill) -> None:
+    folder = fill("folder", {"updown": 0, "blind": 0})
+    assert "updown seed 0" in compare("updown", "blind", "--workspace", folder, "--budget", "1")
+    with pytest.raises(BenchError, match="--budget 2"):
+        compare("updown", "blind", "--workspace", folder, "--budget", "2")
+    with pytest.raises(BenchError, match="--budget"):
+        compare(folder, folder, "--budget", "1")
