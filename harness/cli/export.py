@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Collection, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -194,6 +196,7 @@ def leaderboard(
     renamed = _renamed(rename)
     with open_results(workspace, db) as store, doing("Reading the results"):
         contents, tables, other_tables = _chosen_tables(store, metric, ranking, models, split, table)
+        _refuse_unknown(renamed, tables)
         selection = with_tables(contents, tables)
         if format == "csv":
             from reports.text.csv_rows import as_csv
@@ -240,6 +243,15 @@ def _chosen_tables(
     return contents, chosen_tables, lines
 
 
+def _refuse_unknown(renamed: Collection[str], tables: Sequence[NumberedTable]) -> None:
+    """BenchError where --rename names a model that no table has."""
+    rows = {row.model for table in tables for row in (*table.group.rows, *table.group.references)}
+    for model in renamed:
+        if model not in rows:
+            near = difflib.get_close_matches(model, rows, n=2) or sorted(rows)[:5]
+            raise BenchError(f"--rename {shortened(model)}: no row has this name", f"for example {', '.join(near)}")
+
+
 def _renamed(texts: list[str] | None) -> dict[str, str]:
     """The names of `--rename MODEL=NAME`."""
     renamed = {}
@@ -284,6 +296,7 @@ def figures(
         contents, tables, other_tables = _chosen_tables(store, metric, ranking, models, split, table)
         if len(tables) > 1:
             raise BenchError("--table all: figures are of one table", f"name one: --table {tables[0].number}")
+        _refuse_unknown(renamed, tables)
         from reports.figures.draw import as_bytes, draw_figures
 
         figures = draw_figures(contents, tables[0].group, renamed, width)

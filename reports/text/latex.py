@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from reports.columns import RANK, Cell, Column, is_all_on_other_machine, is_noisy, paper_column_names
 from reports.model_names import display_name
@@ -39,6 +40,9 @@ def latex(contents: Contents, metrics: Sequence[str] | None = None, renamed: Map
         suffix = f"-{labels[label]}" if labels[label] > 1 else ""
         parts.append(_latex_table(group, table, renamed or {}, label + suffix))
     return _HEAD + "\n".join(parts)
+
+
+_TOOL_NOTE: Final = "plug-in:"  # of all rows alike it says nothing to a paper's reader, and is a comment
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +111,7 @@ def _latex_table(group: Group, table: Table, renamed: Mapping[str, str], label: 
     if marks:
         notes = r" \quad ".join(rf"$^{{{mark}}}$\,{escape_latex(note)}" for note, mark in marks.items())
         content.append(rf"\par\smallskip{{\footnotesize {notes}\par}}")
+    content += [f"% {one_line(note)}" for note in sorted(shared) if note.startswith(_TOOL_NOTE)]
     if group.separating:
         content.append(f"% Not comparable with the other tables of this split: {one_line(separated_by(group))}")
     if group.rows:
@@ -240,7 +245,8 @@ def _caption(
     ]
     if abbreviated:
         sentences.append(f"{'; '.join(abbreviated)}.")
-    sentences += [f"{note[:1].upper()}{note[1:].rstrip('.')}." for note in sorted(shared)]
+    noted = sorted(note for note in shared if not note.startswith(_TOOL_NOTE))
+    sentences += [f"{note[:1].upper()}{note[1:].rstrip('.')}." for note in noted]
     if group.is_as_given and ranked:
         sentences.append("Differences are tested by paired sign flips over images.")
     if part := part_of_split_note(group):

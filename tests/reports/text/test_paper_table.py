@@ -224,6 +224,7 @@ def test_models_split_and_metrics_choose(store: Store) -> None:
         (["--format", "json", "--metrics", "CIDEr-D"], "leave it out"),
         (["--format", "markdown", "--rename", "a=b"], "latex"),
         (["--format", "latex", "--rename", "Ours"], "--rename my_model=Ours"),
+        (["--format", "latex", "--rename", "expansionnet=Ours"], "expansionnet_v2"),
     ],
 )
 def test_what_there_is_not_is_refused_with_what_there_is(store: Store, words: list[str], named: str) -> None:
