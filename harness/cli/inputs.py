@@ -111,8 +111,9 @@ def chosen_features(experiment: Experiment, preset: Preset) -> FeatureConfig:
         if from_pictures:
             preset.check_backbone(features.backbone)
         if "backbone" not in set_fields and not without_features and not is_embedded and from_pictures:
+            trained = [model for model in experiment.models if not needs_no_features(model)]
             raise BenchError(
-                f"--data {data.annotations} needs a backbone to extract features with",
+                f"--data {data.annotations} needs a backbone to extract features with, for {', '.join(trained)}",
                 "add --backbone NAME [--backbone-weights FILE], for example --backbone resnet50; "
                 "or --backbone filterbank, which needs no weights and sees little",
             )

@@ -488,6 +488,8 @@ def _stored_deviations(
     if image is None:
         image = stored.image_deviation or 0.0
         image_source = f"{image:.2f} points: {models}"
+        if image == 0:
+            image_source = f"less than can be estimated from {models}; it is taken as 0"
     else:
         image_source = f"{image:g} points: as given"
     together = stored.interaction_deviation
