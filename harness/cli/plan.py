@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -197,18 +198,32 @@ def _unknown_data(data: str) -> BenchError:
 def _check_store(benchmark: Benchmark, planned: Preview, new: Sequence[RunSpec]) -> None:
     """BenchError if `--store` cannot store the `new` runs, or there are none."""
     if planned.record is None:
-        features = f"--backbone {benchmark.features.backbone}"
-        if benchmark.features.regions is not None:
-            features += f" --regions {benchmark.features.regions.source}"
-        data = benchmark.experiment.data.annotations
         raise BenchError(
             f"--store: {planned.unknown}",
-            f"first run bench data features {data} {features}, with the same --workspace and --images",
+            f"first run: {_features_command(benchmark)}, with the same --workspace and --images",
         )
     if benchmark.rerun:
         raise BenchError("--store: bench work re-uses finished runs", "leave --reuse none out")
     if not new:
         raise BenchError("--store: all runs are finished", "leave --store out")
+
+
+def _features_command(benchmark: Benchmark) -> str:
+    """The command that extracts the benchmark's features."""
+    features = benchmark.features
+    words = ["bench", "data", "features", benchmark.experiment.data.annotations, "--backbone", features.backbone]
+    options = {
+        "--backbone-weights": features.weights,
+        "--image-size": features.image_size,
+        "--normalisation": features.normalisation,
+        "--regions": features.regions and features.regions.source,
+    }
+    for option, value in options.items():
+        if value is not None:
+            words += [option, str(value)]
+    for name, value in features.options.items():
+        words += ["--backbone-option", f"{name}={value}"]
+    return shlex.join(words)
 
 
 def _store(workspace: Workspace, planned: Preview, new: Sequence[RunSpec], console: Console) -> None:
@@ -489,7 +504,7 @@ def _stored_deviations(
         image = stored.image_deviation or 0.0
         image_source = f"{image:.2f} points: {models}"
         if image == 0:
-            image_source = f"less than can be estimated from {models}; it is taken as 0"
+            image_source = f"0 points, as far as {models} show"
     else:
         image_source = f"{image:g} points: as given"
     together = stored.interaction_deviation

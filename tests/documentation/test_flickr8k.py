@@ -74,6 +74,14 @@ def test_its_numbers_of_rewards_are_those_of_the_database() -> None:
     }
     assert not missing_numbers(PAGE, shown | {len(pairs), len(better)})
     assert not missing_numbers("README.md", points(min(cider), max(cider)))
+    names = [row["model"] for row in cross_entropy["rows"]]
+    of_seven_seeds = cross_entropy["comparisons"]["pairs"]
+    [puret] = [
+        pair for pair in of_seven_seeds if {names[pair[end]] for end in ("first", "second")} == {"puret", "cgru"}
+    ]
+    significant = sum(pair["verdict"] == "better" for pair in of_seven_seeds)
+    assert puret["verdict"] == "unknown"
+    assert not missing_numbers(PAGE, {significant, f"{puret['p']:.2f}", *points(puret["difference"])})
 
 
 def test_its_numbers_of_the_search_are_those_of_the_study() -> None:
