@@ -54,16 +54,18 @@ def compare(
     ] = 5,
     metrics: Annotated[
         str | None,
-        typer.Option(metavar="NAMES", help="Test these alone, such as CIDEr-D: fewer tests, narrower intervals."),
+        typer.Option(
+            metavar="NAMES", help="Compare only these metrics, e.g. CIDEr-D; fewer tests give narrower intervals."
+        ),
     ] = None,
     budget: Annotated[
-        int | None, typer.Option(min=1, help="Of models that bench run --budgets trained, the runs of this one.")
+        int | None, typer.Option(min=1, help="Compare only runs of this budget of bench run --budgets.")
     ] = None,
     max_drop: Annotated[
         list[str] | None,
         typer.Option(
             metavar="METRIC=POINTS",
-            help="Exit code 1 if a score of B is more than so many points lower than A's, or missing; may be repeated.",
+            help="Exit code 1 if a score falls by more than this from A to B, or is missing; may be repeated.",
         ),
     ] = None,
     all_costs: Annotated[bool, typer.Option("--all-costs", help="Show every cost, in place of the main ones.")] = False,

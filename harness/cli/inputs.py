@@ -140,8 +140,8 @@ def _refuse_missing(experiment: Experiment) -> None:
     ]
     if len(missing) > 1:
         raise BenchError(
-            f"{len(missing)} inputs are not here: {', '.join(missing)}",
-            "bring them there, or name others: --data FILE --images FOLDER --backbone-weights FILE",
+            f"{len(missing)} inputs are missing: {', '.join(missing)}",
+            "put them there, or name others with --data, --images and --backbone-weights",
         )
 
 

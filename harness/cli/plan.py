@@ -504,7 +504,7 @@ def _stored_deviations(
         image = stored.image_deviation or 0.0
         image_source = f"{image:.2f} points: {models}"
         if image == 0:
-            image_source = f"0 points, as far as {models} show"
+            image_source = f"0 points (too small to estimate): {models}"
     else:
         image_source = f"{image:g} points: as given"
     together = stored.interaction_deviation

@@ -19,6 +19,11 @@ from results.store.store import Store
 ONE_MODEL = "one model each"
 
 
+def largest_first(group: Group) -> tuple[int, int]:
+    """The order of tables: of most rows first, among these the longest training."""
+    return -len(group.rows), -group.budget
+
+
 @dataclass(frozen=True)
 class Contents:
     """The comparability groups, largest first, with what is beside them.
@@ -40,7 +45,7 @@ class Contents:
         finished = [run for run in all_runs if run.status == "finished"]
         failures = [run for run in all_runs if run.status != "finished"]
         groups = leaderboard(store, metric, options, runs=finished)
-        groups.sort(key=lambda group: (-len(group.rows), -group.budget))  # among equals, the store's order
+        groups.sort(key=largest_first)  # among equals, the store's order
         runs = {run.key: run for run in (*finished, *failures)}
         datasets = reading.datasets(store)
         return cls(tuple(groups), tuple(datasets), tuple(failures), tuple(finished), runs)

@@ -91,6 +91,7 @@ class Badge:
         return f"{self.label}: {self.sentence}"
 
 
+PLUG_IN: Final = "plug-in"
 UNKNOWN_PRETRAINING: Final = Badge(
     "pretraining unknown",
     "The weights were trained before this run, and on what is not documented here. "

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from reports.columns import RANK, Cell, Column
 from reports.numbers import DASH
-from reports.tables.facts import Badge, contamination, learning_label
+from reports.tables.facts import PLUG_IN, Badge, contamination, learning_label
 from reports.tables.fields import ROLES
 from results.runs.leaderboard import Group, Row
 from results.signature import format_fields
@@ -186,7 +186,7 @@ def badges_of(row: Row, group: Group) -> tuple[Badge, ...]:
         badges.append(Badge("other hardware", f"Computed on {row.other_hardware}, unlike most rows.", "⇄"))
     if row.plugins:
         names = ", ".join(row.plugins)
-        badges.append(Badge("plug-in", f"Computed with --plugin {names}, whose code can change any score.", "+"))
+        badges.append(Badge(PLUG_IN, f"Computed with --plugin {names}, whose code can change any score.", "+"))
     if row.unmatched:
         reason = f"It has the preset's sizes, not as many parameters as the others: {row.unmatched}."
         badges.append(Badge("size not matched", reason, "≠"))

@@ -388,18 +388,19 @@ def as_given_note(groups: Sequence[Group]) -> str:
 
 def part_of_split_note(group: Group) -> str:
     """How many images are missing in the scores, and whether those of references are of all images; or ""."""
+    notes = []
     if left_out := group.images_left_out:
         subject = "1 image of the data is" if left_out == 1 else f"{left_out:,} images of the data are"
-        return f"{subject} left out. Do not compare these scores with those of all images."
+        notes.append(f"{subject} left out. Do not compare these scores with those of all images.")
     baselines = [row.model for row in group.references if is_of_whole_split(row.differs)]
-    if group.scored_part is None or not baselines:
-        return ""
-    scored, images = group.scored_part
-    verb = "is" if len(baselines) == 1 else "are"
-    return (
-        f"The captions of {group.name} are of {scored:,} of {images:,} images; {' and '.join(baselines)} {verb} "
-        f"scored on all {images:,}. Do not compare these scores with the others."
-    )
+    if group.scored_part is not None and baselines:
+        scored, images = group.scored_part
+        verb = "is" if len(baselines) == 1 else "are"
+        notes.append(
+            f"The captions of {group.name} are of {scored:,} of {images:,} images; {' and '.join(baselines)} {verb} "
+            f"scored on all {images:,}. Do not compare these scores with the others."
+        )
+    return " ".join(notes)
 
 
 @dataclass(frozen=True, slots=True)

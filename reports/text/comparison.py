@@ -22,7 +22,7 @@ _REFERENCES: Final = 2  # of each image, on a terminal
 _SETTINGS: Final = 8
 _FEW_DEGREES: Final = 3  # of freedom: with fewer, a correction for 14 tests widens an interval more than threefold
 _FEW_TESTS: Final = 3
-_ALIKE: Final = 0.05
+_ALIKE: Final = 0.05  # of the mean: seeds that differ by less have no range
 _WARNING: Final = "Conditions differ, so the differences are not the models' or the code's alone:"
 
 
@@ -196,10 +196,19 @@ def _title(pair: Pair) -> str:
     return printable(f"{name} ({pair.separating_fields})" if pair.separating_fields else name)
 
 
-def _shown(pair: Pair, everything: bool) -> list[ScoreChange]:
-    """The scores that at least one side of a pair has: all, or only the main metric's."""
+def _shown(pair: Pair, pairs: Sequence[Pair], everything: bool) -> list[ScoreChange]:
+    """The scores that at least one side of a pair has: all, or only those of the main metric of all pairs."""
     measured = [score for score in pair.scores if score.before is not None or score.after is not None]
-    return [score for score in measured if everything or score.metric == MAIN]
+    if everything:
+        return measured
+    main = _main_metric(pairs)
+    return [score for score in measured if score.metric == main]
+
+
+def _main_metric(pairs: Sequence[Pair]) -> str:
+    """The metric of a table of several pairs: CIDEr-D, or the first that was chosen in its place."""
+    metrics = dict.fromkeys(score.metric for pair in pairs for score in pair.scores)
+    return MAIN if MAIN in metrics else next(iter(metrics), MAIN)
 
 
 def _cells(score: ScoreChange) -> tuple[str, ...]:
@@ -231,15 +240,13 @@ def scopes(comparison: Comparison, everything: bool) -> list[str]:
 
 def _few_seeds(comparison: Comparison, everything: bool) -> list[str]:
     """What narrows intervals over two or three seeds, which a correction for several tests makes very wide."""
-    all_degrees = [
-        degrees
-        for pair in comparison.pairs
-        for score in _shown(pair, everything)
-        if score.test is not None
-        and score.test.over_seeds is not None
-        and (degrees := score.test.over_seeds.degrees) is not None
-    ]
-    if comparison.tests < _FEW_TESTS or min(all_degrees, default=math.inf) >= _FEW_DEGREES:
+    fewest = math.inf
+    for pair in comparison.pairs:
+        for score in _shown(pair, comparison.pairs, everything):
+            over_seeds = None if score.test is None else score.test.over_seeds
+            if over_seeds is not None and over_seeds.degrees is not None:
+                fewest = min(fewest, over_seeds.degrees)
+    if comparison.tests < _FEW_TESTS or fewest >= _FEW_DEGREES:
         return []
     return [
         f"Few seeds for {comparison.tests} tests: intervals are very wide. More seeds narrow them, "
@@ -255,12 +262,14 @@ def _unfinished(comparison: Comparison) -> list[str]:
 
 
 def _others(comparison: Comparison) -> list[str]:
-    """The pairs of the same models under other conditions, with the first run's key of each side."""
+    """The pairs of the same models that were not compared, and how to compare them."""
     lines = []
     for before, after in comparison.others:
         trained = "" if before.updates is None else f" after {before.updates:,} updates"
-        seeds = f"seeds {','.join(map(str, before.seeds))} and {','.join(map(str, after.seeds))}"
-        lines.append(f"Also stored{trained}, {seeds}: --budget, or bench compare {before.keys[0]} {after.keys[0]}")
+        command = f"bench compare {before.keys[0]} {after.keys[0]}"
+        if before.budget != comparison.pairs[0].before.budget:
+            command = f"--budget {before.budget}"
+        lines.append(f"Not compared: {len(before.seeds)} and {len(after.seeds)} runs{trained} ({command})")
     return lines
 
 
@@ -280,7 +289,7 @@ def _by_text(
     """The names of scores by a text about each; scores without one are left out."""
     names: dict[str, list[str]] = {}
     for pair in comparison.pairs:
-        for score in _shown(pair, everything):
+        for score in _shown(pair, comparison.pairs, everything):
             text = text_of(score)
             if text is None:
                 continue
@@ -344,8 +353,8 @@ def _who(side: Side) -> str:
 
 
 def _scores(pairs: Sequence[Pair], single: bool) -> Grid:
-    headings = ("Metric" if single else MAIN, "Split", "A", "B", "Change", "95 %", "p (Holm)")
-    scores = [(pair, score) for pair in pairs for score in _shown(pair, single)]
+    headings = ("Metric" if single else _main_metric(pairs), "Split", "A", "B", "Change", "95 %", "p (Holm)")
+    scores = [(pair, score) for pair in pairs for score in _shown(pair, pairs, single)]
     rows = [(score.metric if single else _title(pair), score.split, *_cells(score)) for pair, score in scores]
     return Grid(headings, rows, 2)
 
@@ -375,7 +384,9 @@ def _range_of_seeds(change: CostChange) -> str:
     """By how much a cost differs between the seeds of each side, of its mean; "" where by less than a twentieth."""
     sides = ((change.before, change.range_before), (change.after, change.range_after))
     shares = [(greatest - least) / abs(mean) if mean else 0.0 for mean, (least, greatest) in sides]
-    return " → ".join(f"{share:.0%}" for share in shares) if max(shares) > _ALIKE else ""
+    if max(shares) <= _ALIKE:
+        return ""
+    return " → ".join(f"{100 * share:.0f} %" for share in shares)
 
 
 def _spent(pairs: Sequence[Pair], single: bool, all_costs: bool) -> Grid:

@@ -13,7 +13,7 @@ from reports.model_names import display_name
 from reports.numbers import DASH, listed
 from reports.tables.boards import separated_by
 from reports.tables.contents import Contents
-from reports.tables.facts import UNKNOWN_PRETRAINING, Badge
+from reports.tables.facts import PLUG_IN, UNKNOWN_PRETRAINING, Badge
 from reports.tables.selection import leaderboards_with
 from reports.tables.table import Line, Table, letters
 from reports.tables.verdict import part_of_split_note
@@ -42,7 +42,7 @@ def latex(contents: Contents, metrics: Sequence[str] | None = None, renamed: Map
     return _HEAD + "\n".join(parts)
 
 
-_TOOL_NOTE: Final = "plug-in:"  # of all rows alike it says nothing to a paper's reader, and is a comment
+_TOOL_NOTE: Final = f"{PLUG_IN}:"  # of all rows alike it says nothing to a paper's reader, and is a comment
 
 
 @dataclass(frozen=True, slots=True)

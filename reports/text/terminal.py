@@ -10,6 +10,7 @@ from reports.columns import RANK
 from reports.numbers import DASH, percent
 from reports.tables.boards import separated_by
 from reports.tables.budget_table import budget_table
+from reports.tables.contents import largest_first
 from reports.tables.facts import NOT_STATED
 from reports.tables.leaderboards import absent_levels, leaderboards, more_metrics, people
 from reports.tables.printed import source
@@ -69,11 +70,11 @@ def print_leaderboard(
     if failures:
         _print_failures(failures, console)
     if len(groups) > _ON_A_SCREEN and not joint_sentences:
-        main = min(groups, key=lambda group: (-len(group.rows), -group.budget))
+        main = min(groups, key=largest_first)
         console.print()
         for sentence in verdict(main):
             _say(sentence, console, "bold")
-        _say(f"Above are {len(groups)} tables; one alone: bench export leaderboard --table N", console)
+        _say(f"This is the first of {len(groups)} tables; bench export leaderboard --table N prints one.", console)
 
 
 def print_ablations(store: Store, console: Console) -> None:

@@ -53,9 +53,9 @@ _NO_TIMES: Final = frozenset({"latency_iqr", "latency_margin"})  # in seconds, b
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One side of a pair: a model's runs over seeds, the code that ran, and how many updates trained them.
+    """One side of a pair: a model's runs over seeds, the code that ran, and how long they were trained.
 
-    `state` is how training ended, by the mean of the seeds.
+    `budget` is that of `bench run --budgets`; `state` is how training ended, by the mean of the seeds.
     """
 
     model: str
@@ -63,6 +63,7 @@ class Side:
     seeds: tuple[int, ...]
     keys: tuple[str, ...]
     code: str
+    budget: int = 1
     updates: int | None = None
     state: str = "unknown"
 
@@ -189,7 +190,7 @@ class Pair:
 class Comparison:
     """All pairs; `only_before` and `only_after` name runs without a counterpart; `tests` were corrected together.
 
-    `others` are pairs of the same two models under other conditions, as their seeds and updates.
+    `others` are further pairs of the same two models, each under equal conditions.
     """
 
     pairs: tuple[Pair, ...]
@@ -380,9 +381,8 @@ def missing_costs(before: Sequence[Run], after: Sequence[Run]) -> dict[str, str]
     reasons: dict[str, str] = {}
     for cost in compared_costs():
         for run in (*before, *after):
-            quantity = run.costs.get(cost.name)
-            if quantity is not None and quantity.value is None and quantity.reason not in {"", None, OTHER_SEED}:
-                reasons.setdefault(cost.name, quantity.reason)
+            if _lacks(run, cost.name) and cost.name in run.costs and (reason := run.costs[cost.name].reason):
+                reasons.setdefault(cost.name, reason)
     return reasons
 
 
@@ -433,10 +433,9 @@ def compare_models(
     pairs = []
     for our_row, our_runs in ours.items():
         pairs += [(our_runs, their_runs) for their_row, their_runs in theirs.items() if their_row[-1] == our_row[-1]]
-    if not pairs:
-        pairs = list(product(ours.values(), theirs.values()))
-    pair = max(pairs, key=lambda sides: min(max(run.ended for run in side) for side in sides))
-    others = tuple((_side(one), _side(other)) for one, other in pairs if (one, other) != pair)
+    candidates = pairs or list(product(ours.values(), theirs.values()))
+    pair = max(candidates, key=lambda sides: min(max(run.ended for run in side) for side in sides))
+    others = tuple((_side(sides[0]), _side(sides[1])) for sides in pairs if sides is not pair)
     comparison = _comparison([pair], (before.store, after.store), images, most, metrics)
     return replace(comparison, others=others)
 
@@ -598,7 +597,7 @@ def _side(runs: _Runs) -> Side:
     updates = None if steps is None or not steps.value else round(steps.value)
     endings = [ended for run in runs if (ended := run.learning) is not None]
     state = mean_learning(endings).state if endings else "unknown"
-    return Side(first.model, first.role, seeds, keys, code, updates, state)
+    return Side(first.model, first.role, seeds, keys, code, first.budget, updates, state)
 
 
 def _settings(variant: Mapping[str, str]) -> dict[str, str]:

@@ -46,9 +46,10 @@ def exceeded_limits(comparison: Comparison, limits: Mapping[str, float]) -> list
                 if sentence := _exceeded(score, limit):
                     sentences.append(f"{_name(pair)}: {metric} on {score.split} {sentence}")
     sentences += [f"{run} is only in A" for run in comparison.only_before]
-    for pair in comparison.pairs:
-        others = [run for run in comparison.only_after if run.startswith(f"{pair.after.model} seed ")]
-        sentences += [f"{run} is in B too, and was not compared: name two runs by their keys" for run in others]
+    compared_models = tuple(f"{pair.after.model} seed " for pair in comparison.pairs)
+    for run in comparison.only_after:
+        if run.startswith(compared_models):
+            sentences.append(f"B also has {run}, which was not compared: compare two runs by their keys")
     return sentences
 
 

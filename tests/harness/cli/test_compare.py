@@ -210,6 +210,13 @@ def test_metrics_that_are_named_are_tested_alone(fill: Fill) -> None:
             compare(old, new, *wrong)
 
 
+def test_a_metric_that_is_named_is_shown_of_several_models(fill: Fill) -> None:
+    old, new = (fill(name, {"updown": 0, "blind": 0}) for name in ("old", "new"))
+    printed = compare(old, new, "--metrics", "BLEU-4")
+    assert re.search(r"^BLEU-4 +Split ", printed, re.MULTILINE)
+    assert re.search(r"^updown seed 0 +test +25\.00 ", printed, re.MULTILINE)
+
+
 def test_a_gate_fails_where_a_second_run_of_a_model_was_not_compared(fill: Fill) -> None:
     """A run of B that equals A's conditions is paired; a newer one, of other conditions, must not pass unseen."""
     accepted, now = fill("accepted", {"updown": 0}), fill("now", {"updown": 0, "blind": 0})
