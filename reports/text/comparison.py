@@ -280,7 +280,7 @@ def _missing_costs(comparison: Comparison) -> list[str]:
         for info in compared_costs():
             if info.name in pair.missing_costs:
                 names.setdefault(pair.missing_costs[info.name], []).append(info.label)
-    return [f"Not measured, {reason}: {', '.join(dict.fromkeys(costs))}" for reason, costs in names.items()]
+    return [f"Not measured: {', '.join(dict.fromkeys(costs))} ({reason})" for reason, costs in names.items()]
 
 
 def _by_text(
