@@ -9,7 +9,16 @@ from reports.tables.conditions import Conditions, menus
 from reports.tables.contents import Contents
 from reports.tables.leaderboards import Titled, absent_levels, leaderboards, more_metrics, people
 from reports.tables.table import Table, differences
-from reports.tables.verdict import PairTable, best_row, cost_of_best, headline, no_ranks, pair_table, verdict
+from reports.tables.verdict import (
+    PairTable,
+    best_row,
+    cost_of_best,
+    headline,
+    no_ranks,
+    pair_table,
+    part_of_split_note,
+    verdict,
+)
 from results.metrics import RANKING_METRIC
 from results.runs.leaderboard import Group
 from results.signature import format_fields, format_signature
@@ -23,6 +32,7 @@ class Board:
 
     Attributes:
         headline, elsewhere: which row is best, and how sure that is; and a better one under other conditions.
+        images_missing: which images the scores are not of; "" if they are of all.
         best, cost: the model that the headline speaks of, and what it costs, as label and amount.
         remarks: which columns are empty in every row, and which levels are still to be measured.
         further_tables: those of further scores.
@@ -38,6 +48,7 @@ class Board:
     table: Table
     headline: str
     elsewhere: str
+    images_missing: str
     best: str
     cost: tuple[tuple[str, str], ...]
     remarks: tuple[str, ...]
@@ -74,6 +85,7 @@ def boards(contents: Contents) -> list[Board]:
                 table=table,
                 headline=headline(group),
                 elsewhere=higher_elsewhere(group, contents),
+                images_missing=part_of_split_note(group),
                 best="" if best is None else best.model,
                 cost=cost_of_best(group),
                 remarks=tuple(filter(None, (absent, absent_levels(group)))),

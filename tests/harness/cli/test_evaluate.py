@@ -515,7 +515,9 @@ def test_several_files_are_compared_over_the_images_that_all_have(series, tmp_pa
     assert leaderboard["group"].nunique() == 1
     with closing(sqlite3.connect(report / "bench.sqlite")) as database:
         assert database.execute("SELECT reason FROM skipped_images").fetchall() == [("no caption in shorter",)]
-    assert "Images left out" in (report / "index.html").read_text()
+    page = (report / "index.html").read_text()
+    assert "Images left out" in page
+    assert "1 image of the data is left out" in page.partition("<table")[0], "above the table, not in a note below it"
     for form in ("latex", "markdown"):  # a score of a part of the images must not pass for one of all
         assert (
             "1 image of the data is left out"
