@@ -30,11 +30,14 @@ def latex(contents: Contents, metrics: Sequence[str] | None = None, renamed: Map
     """One `table` for each group, with its own label.
 
     In each column the best of the ranked models is bold, the second underlined. Deviations over seeds are in small
-    print, and notes follow below the table. Without `metrics` the columns are those of `paper_column_names`.
+    print, and notes follow below the table. Without `metrics` the columns are those of `paper_column_names`, and
+    the rank is left out if no model has one.
     """
     parts: list[str] = []
     labels: Counter[str] = Counter()
     for group, table in leaderboards_with(contents, metrics, paper_column_names):
+        if metrics is None and not any(group.is_ranked(row) for row in group.rows):
+            table = table.only([index for index, column in enumerate(table.columns) if column.key != RANK])
         label = re.sub(r"[^A-Za-z0-9-]+", "-", f"tab:{group.dataset}-{group.split}").replace("-", ":", 1)
         labels[label] += 1  # from the second on, a label has a number
         suffix = f"-{labels[label]}" if labels[label] > 1 else ""
@@ -47,10 +50,11 @@ _TOOL_NOTE: Final = f"{PLUG_IN}:"  # of all rows alike it says nothing to a pape
 
 @dataclass(frozen=True, slots=True)
 class _PaperRow:
-    """A line of a table with its row of the leaderboard."""
+    """A line of a table with its row of the leaderboard and the name that the paper shows."""
 
     line: Line
     row: Row
+    name: str
     is_ranked: bool
 
     @property
@@ -58,7 +62,7 @@ class _PaperRow:
         """Notes on the whole row."""
         notes = [_describe(badge) for badge in self.line.badges]
         described = ", ".join(filter(None, (self.line.tag, self.line.differs)))
-        if self.row.role == "reference" and described:
+        if self.row.role == "reference" and described.lower() not in {"", self.name.lower()}:
             notes.append(described)
         return notes
 
@@ -69,8 +73,14 @@ def _describe(badge: Badge) -> str:
 
 
 def _latex_table(group: Group, table: Table, renamed: Mapping[str, str], label: str) -> str:
-    models = [_PaperRow(line, row, group.is_ranked(row)) for line, row in zip(table.lines, group.rows, strict=True)]
-    references = [_PaperRow(line, row, False) for line, row in zip(table.references, group.references, strict=True)]
+    models = [
+        _PaperRow(line, row, display_name(row.model, renamed), group.is_ranked(row))
+        for line, row in zip(table.lines, group.rows, strict=True)
+    ]
+    references = [
+        _PaperRow(line, row, display_name(row.model, renamed), False)
+        for line, row in zip(table.references, group.references, strict=True)
+    ]
     rows = [*models, *references]
     shared = _shared_notes(rows, table.columns)
     marks: dict[str, str] = {}
@@ -87,7 +97,7 @@ def _latex_table(group: Group, table: Table, renamed: Mapping[str, str], label: 
     seeds = {len(entry.line.runs) for entry in models}
     lines = []
     for row_index, entry in enumerate(rows):
-        name = display_name(entry.row.model, renamed)
+        name = entry.name
         if entry.row.role == "model" and entry.line.differs:
             name += f" ({entry.line.differs})"
         if len(seeds) > 1 and len(entry.line.runs) > 1:
@@ -102,7 +112,7 @@ def _latex_table(group: Group, table: Table, renamed: Mapping[str, str], label: 
     content = [
         r"\begin{table}",
         r"\centering",
-        rf"\caption{{{escape_latex(_caption(group, models, table, columns, shared, renamed))}}}",
+        rf"\caption{{{escape_latex(_caption(group, models, table, columns, shared))}}}",
         rf"\label{{{label}}}",
         r"\medskip\footnotesize",
         r"\setlength{\tabcolsep}{3pt}",
@@ -214,7 +224,6 @@ def _caption(
     table: Table,
     columns: Sequence[_Column],
     shared: set[str],
-    renamed: Mapping[str, str],
 ) -> str:
     """The table's conditions, the meaning of its numbers and marks, and the models without a rank."""
     sentences = [f"{group.name}, {group.track} track." if models and not group.is_as_given else f"{group.name}."]
@@ -234,7 +243,7 @@ def _caption(
         rank = entry.row.ranks.get(group.metric)
         if not entry.is_ranked and rank is not None:
             reason = "a baseline" if rank.is_baseline else (rank.reason or "not above a baseline").partition(":")[0]
-            unranked.setdefault(reason, []).append(display_name(entry.row.model, renamed))
+            unranked.setdefault(reason, []).append(entry.name)
     if unranked:
         reasons = "; ".join(f"{listed(names)} ({reason})" for reason, names in unranked.items())
         sentences.append(f"Without a rank: {reasons}.")

@@ -83,6 +83,21 @@ def test_rows_without_a_rank_are_never_marked_as_best(flickr8k: Contents) -> Non
     assert r"\textbf" not in text, "one ranked model has nobody to be better than"
 
 
+def test_a_table_without_ranks_has_no_column_of_them(store: Store) -> None:
+    contents = Contents.read(store)
+    unranked = next(table for table in matching_tables(contents, split="nocaps") if len(table.group.rows) > 1)
+    assert not any(unranked.group.is_ranked(row) for row in unranked.group.rows)
+    alone = with_tables(contents, [unranked])
+    assert "Rank" not in rows_of(latex(alone))["Model"]
+    assert rows_of(latex(alone, ["CIDEr-D", "rank"]))["Model"] == ["CIDEr-D", "Rank"], "asked for, it is there"
+
+
+def test_a_note_says_more_than_the_name(flickr8k: Contents) -> None:
+    references = with_tables(flickr8k, matching_tables(flickr8k, models={"human", "retrieval"})[:1])
+    assert "nearest image" not in latex(references)
+    assert "nearest image" in latex(references, None, {"retrieval": "Baseline"})
+
+
 def test_costs_that_do_not_compare_are_not_marked(store: Store) -> None:
     contents = Contents.read(store)
     rows = rows_of(latex(with_tables(contents, matching_tables(contents)[:1]), ["CIDEr-D", "latency", "training"]))
