@@ -221,7 +221,10 @@ def verify(
     if bad or without_box:
         raise typer.Exit(1)
     described = _describe_splits(sample.split for sample in dataset.samples)
-    echo(f"all {len(dataset.samples)} images can be used ({described}); data set #{dataset.fingerprint[:8]}")
+    from harness.benchmark.signature import data_field
+
+    echo(f"all {len(dataset.samples)} images can be used ({described})")
+    echo(f"in signatures: data:{data_field(dataset, ())}")
 
 
 def _verify_regions(

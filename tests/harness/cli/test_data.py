@@ -120,6 +120,15 @@ def test_boxes_that_are_no_corners_say_what_to_write(photos: Path) -> None:
         bench_or_raise("data", "features", path, *words)
 
 
+def test_verified_data_has_the_name_that_signatures_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SCENES, "scenes", ScenesConfig(train=2, val=2, test=2, nocaps_per_domain=1))
+    verified = bench_ok("data", "verify", "scenes", "--workspace", tmp_path).stdout
+    bench_ok("run", "--models", "human", "--data", "scenes", "--workspace", tmp_path)
+    tables = json.loads(bench_ok("export", "leaderboard", "--workspace", tmp_path, "--format", "json").stdout)
+    [name] = {table["fingerprint"] for table in tables}
+    assert f"data:{name}" in verified.split()
+
+
 def test_scenes_are_drawn_once_and_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = ScenesConfig(train=2, val=1, test=1, nocaps_per_domain=1)
     monkeypatch.setitem(SCENES, "scenes", config)
