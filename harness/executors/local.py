@@ -53,7 +53,7 @@ class LocalExecutor(Executor):
         if self._count > 1:
             if self._threads is None:
                 for slot in range(self._count):
-                    self._start_worker(slot)
+                    self._idle.put(self._start_worker(slot))
                 self._threads = ThreadPoolExecutor(self._count, "worker")
             future = self._threads.submit(self._call, function, args)
             self._futures.append(future)
@@ -78,8 +78,11 @@ class LocalExecutor(Executor):
 
     def close(self) -> None:
         """See `Executor.close`."""
-        for worker in self._workers:
-            worker.end()
+        try:
+            for worker in self._workers:
+                worker.end()
+        finally:  # those that did not end, or were not asked to, since Ctrl-C came meanwhile
+            end_workers([worker.process for worker in self._workers])
         self._workers.clear()
         self._futures.clear()
         self._idle = SimpleQueue()
@@ -87,10 +90,11 @@ class LocalExecutor(Executor):
             self._threads.shutdown()
             self._threads = None
 
-    def _start_worker(self, slot: int) -> None:
-        worker = _Worker(slot, self._count, _gpu(self._device, slot))
-        self._workers.append(worker)
-        self._idle.put(worker)
+    def _start_worker(self, slot: int) -> "_Worker":
+        with starting_worker():
+            worker = _Worker(slot, self._count, _gpu(self._device, slot))
+            self._workers.append(worker)
+        return worker
 
     def _call(self, function: Callable[..., T], args: tuple[Any, ...]) -> T:
         """In a thread, of which there are as many as workers: the result of a call by an idle worker."""
@@ -111,9 +115,7 @@ class LocalExecutor(Executor):
     def _replace(self, worker: "_Worker") -> "_Worker":
         """Start another worker in the place of one that died."""
         self._workers.remove(worker)
-        another = _Worker(worker.slot, self._count, _gpu(self._device, worker.slot))
-        self._workers.append(another)
-        return another
+        return self._start_worker(worker.slot)
 
 
 class _Worker:
@@ -121,11 +123,10 @@ class _Worker:
 
     def __init__(self, slot: int, count: int, gpu: str | None) -> None:
         self.slot = slot
-        with starting_worker():
-            self._channel, theirs = Pipe()
-            self.process = make_worker(f"{__name__}:serve", theirs, count, gpu)
-            self.process.start()
-            theirs.close()  # the process then holds the only other end, so that its end closes the channel
+        self._channel, theirs = Pipe()
+        self.process = make_worker(f"{__name__}:serve", theirs, count, gpu)
+        self.process.start()
+        theirs.close()  # the process then holds the only other end, so that its end closes the channel
 
     def call(self, function: Callable[..., T], args: tuple[Any, ...]) -> T:
         """The result of a call; CallError where it fails, or the process dies."""

@@ -129,6 +129,16 @@ def test_what_has_not_begun_is_cancelled_and_workers_end(pool: LocalExecutor, tm
     assert not any(worker.process.is_alive() for worker in pool._workers)
 
 
+def test_ctrl_c_while_workers_end_ends_them_all(pool: LocalExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert results(pool, [1, 2]) == {1: 10, 2: 20}
+    processes = [worker.process for worker in pool._workers]
+    monkeypatch.setattr(local._Worker, "end", lambda _: signal.raise_signal(signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        pool.close()
+    assert not any(process.is_alive() for process in processes)
+    monkeypatch.undo()
+
+
 def test_gpus_are_taken_in_turn_unless_one_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
