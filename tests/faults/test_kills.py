@@ -4,6 +4,8 @@ The whole campaign is 140 kills: `pytest -m campaign -n 0 -s tests/faults/test_k
 two signals to each command, `BENCH_KILLS_SEED` chooses other moments.
 """
 
+import base64
+import gzip
 import os
 import random
 import re
@@ -60,11 +62,19 @@ def _dump(file: Path) -> list[str]:
 
 def _pages(folder: Path) -> dict[str, bytes]:
     """The files of a report, without the minute in which it was written."""
-    return {
-        str(path.relative_to(folder)): re.sub(rb"Written [^.]*\.", b"", path.read_bytes())
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
+    contents = {}
+    for path in folder.rglob("*"):
+        if path.is_file():
+            content = path.read_bytes()
+            if path.parent.name == "runs":
+                content = _unpacked(content)
+            contents[str(path.relative_to(folder))] = re.sub(rb"Written [^.]*\.", b"", content)
+    return contents
+
+
+def _unpacked(script: bytes) -> bytes:
+    """The pages of runs that a script of a report holds as gzip in base64, between its quotation marks."""
+    return gzip.decompress(base64.b64decode(script.split(b'"')[1]))
 
 
 @pytest.fixture(scope="module")
