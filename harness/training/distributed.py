@@ -368,12 +368,14 @@ def other_ranks(count: int) -> Iterator[None]:
     previous = {name: os.environ.get(name) for name in (*shared, "RANK", "LOCAL_RANK")}
     target = f"{__name__}:serve_as"
     threads = torch.get_num_threads()
-    with starting_worker():
-        processes = [make_worker(target, rank, shared, threads) for rank in range(1, count)]
-        for process in processes:
-            process.start()
+    processes = []
     lost: ProcessLostError | None = None
     try:
+        with starting_worker():
+            for rank in range(1, count):
+                process = make_worker(target, rank, shared, threads)
+                process.start()
+                processes.append(process)
         os.environ.update(shared, RANK="0", LOCAL_RANK="0")
         with joined():
             yield

@@ -1,9 +1,12 @@
 """Ranks that train together: how they are started, what they tell each other, and how a failure of one ends on all."""
 
 import os
+import signal
 import subprocess
 import sys
+from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,6 +16,7 @@ from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
 from harness.training import distributed, launch
 from harness.training.distributed import Collective, PeerFailedError, other_ranks, start_training
 from harness.utils.errors import BenchError, ProcessLostError
+from harness.utils.processes import make_worker
 from results import Store
 from results.records import EpochRecord
 from results.runs.leaderboard import leaderboard
@@ -126,6 +130,21 @@ def test_the_end_of_a_process_is_no_failure_of_one_model(monkeypatch: pytest.Mon
             collective.all_reduce_sum([0.0])
     assert not torch.distributed.is_initialized()
     assert "RANK" not in os.environ
+
+
+def test_ctrl_c_while_ranks_start_ends_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    processes = []
+
+    def make_and_interrupt(*args: Any) -> BaseProcess:
+        processes.append(make_worker(*args))
+        signal.raise_signal(signal.SIGINT)
+        return processes[-1]
+
+    monkeypatch.setattr(distributed, "make_worker", make_and_interrupt)
+    with pytest.raises(KeyboardInterrupt), other_ranks(2):
+        pytest.fail("the block is not entered")
+    assert [process.is_alive() for process in processes] == [False]
+    assert processes[0].exitcode is not None, "it was started, and ended"
 
 
 def test_several_devices_without_a_launch_are_refused() -> None:
