@@ -111,7 +111,7 @@ def test_a_class_without_a_file_is_refused() -> None:
 
 LOADED = """
 import json, os, sys
-import torch
+import timm, torch, transformers.models.bert.modeling_bert  # once, and not in each process
 from harness.key import code_of_model
 from zoo import create_model, model_card, select_models
 
