@@ -50,6 +50,7 @@ def run_benchmark(
         executor.check(workspace)
         workspace.create()
         services = stack.enter_context(Services(workspace, reporter, benchmark.execution.plugins))
+        store = services.store  # opened first: features may take hours, and a file that is no store is refused
 
         # The data: images checked, features extracted or re-used, vocabulary built.
         device = torch.device(resolved.conditions.execution.device)
@@ -75,10 +76,10 @@ def run_benchmark(
         time_deferred(specs, services)
         complete = [spec for spec in specs if ended[spec.key] in {"finished", "reused"}]
         with reporter.step("Checking the facts that captions state"):
-            add_facts(complete, context.data, services.store, reporter, None if more is None else more.objects)
+            add_facts(complete, context.data, store, reporter, None if more is None else more.objects)
         unmeasured: dict[str, str] = {}
         if more is not None:
-            unmeasured = add_more_metrics(complete, more, context.data, services.store, reporter)
+            unmeasured = add_more_metrics(complete, more, context.data, store, reporter)
             for name, reason in unmeasured.items():
                 reporter.note(f"not measured: {name}: {reason}", style="yellow")
         return ended, unmeasured

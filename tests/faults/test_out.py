@@ -119,6 +119,7 @@ def test_other_programs_files_keep_every_byte(tmp_path: Path, journal: str) -> N
     result = bench("run", "--workspace", tmp_path / "w", "--db", folder / "open.sqlite")
     assert isinstance(result.exception, StoreError)
     assert "holds no captionbench results" in str(result.exception)
+    assert not list((tmp_path / "w").glob("cache/*")), "it is refused before any work"
     assert {name: (folder / name).read_bytes() for name in before} == before
 
 
