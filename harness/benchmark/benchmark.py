@@ -50,7 +50,7 @@ def run_benchmark(
         executor.check(workspace)
         workspace.create()
         services = stack.enter_context(Services(workspace, reporter, benchmark.execution.plugins))
-        store = services.store  # opened first: features may take hours, and a file that is no store is refused
+        store = services.store  # refuses a file that is no store before hours of feature extraction
 
         # The data: images checked, features extracted or re-used, vocabulary built.
         device = torch.device(resolved.conditions.execution.device)

@@ -220,10 +220,10 @@ def verify(
     _print_unusable(dataset, bad, without_box, regions)
     if bad or without_box:
         raise typer.Exit(1)
-    described = _describe_splits(sample.split for sample in dataset.samples)
     from harness.benchmark.signature import data_field
 
-    echo(f"all {len(dataset.samples)} images can be used ({described})")
+    split_sizes = _describe_splits(sample.split for sample in dataset.samples)
+    echo(f"all {len(dataset.samples)} images can be used ({split_sizes})")
     echo(f"in signatures: data:{data_field(dataset, ())}")
 
 

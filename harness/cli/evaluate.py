@@ -126,7 +126,7 @@ def evaluate(
         list[str] | None,
         typer.Option(
             metavar="METRIC=POINTS",
-            help="Exit code 1 if a score falls by more than this below that of --baseline; may be repeated.",
+            help="Exit code 1 if a score is more than this below that of --baseline; may be repeated.",
         ),
     ] = None,
     report: Annotated[

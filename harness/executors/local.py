@@ -81,7 +81,7 @@ class LocalExecutor(Executor):
         try:
             for worker in self._workers:
                 worker.end()
-        finally:  # those that did not end, or were not asked to, since Ctrl-C came meanwhile
+        finally:  # ends workers that did not end in time, or were not asked because Ctrl-C came first
             end_workers([worker.process for worker in self._workers])
         self._workers.clear()
         self._futures.clear()

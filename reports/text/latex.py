@@ -73,15 +73,11 @@ def _describe(badge: Badge) -> str:
 
 
 def _latex_table(group: Group, table: Table, renamed: Mapping[str, str], label: str) -> str:
-    models = [
-        _PaperRow(line, row, display_name(row.model, renamed), group.is_ranked(row))
-        for line, row in zip(table.lines, group.rows, strict=True)
+    rows = [
+        _PaperRow(line, row, display_name(row.model, renamed), row.role == "model" and group.is_ranked(row))
+        for line, row in zip(table.all_lines, (*group.rows, *group.references), strict=True)
     ]
-    references = [
-        _PaperRow(line, row, display_name(row.model, renamed), False)
-        for line, row in zip(table.references, group.references, strict=True)
-    ]
-    rows = [*models, *references]
+    models, references = rows[: len(group.rows)], rows[len(group.rows) :]
     shared = _shared_notes(rows, table.columns)
     marks: dict[str, str] = {}
 
